@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""patchbag: categorise and search images by their local features, and say how sure it is.
+
+The public names live in small modules and are imported when first used, so that ``import patchbag`` costs
+milliseconds although Numba, scikit-learn and OpenCV stand behind it.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# public name -> module that defines it
+_HOME = {
+    "Bags": "patchbag.bags",
+    "as_bags": "patchbag.bags",
+}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'patchbag' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Bags: a dataset whose samples are sets of vectors.
+
+An image is an unordered, variable-size set of local descriptors.  ``Bags`` holds n of them without padding::
+
+    values  (total, d)   all descriptors, bag after bag
+    offsets (n + 1,)     bag i is values[offsets[i]:offsets[i + 1]]
+    positions (total, 2) optional, where each patch is centred: (x, y) in [0, 1]
+
+It has ``len``, ``shape == (n,)`` and the indexing of a 1-D array, which is all that scikit-learn asks of a dataset:
+``Pipeline``, ``cross_val_score``, ``GridSearchCV`` and ``train_test_split`` take it and hand on a ``Bags``.
+
+``Bags.save`` writes a folder of ``.npy`` files and ``Bags.open`` maps them into memory: a file larger than the memory
+is opened, not read, and indexing touches only the pages it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = "patchbag-bags"
+FORMAT_VERSION = 1
+
+
+class Bags:
+    """A batch of n bags of d-dimensional vectors.
+
+    Parameters
+    ----------
+    values : (total, d) array
+    offsets : (n + 1,) non-decreasing integers from 0 to total
+    positions : (total, 2) array in [0, 1], optional
+
+    >>> bags = Bags.from_list([np.zeros((3, 2)), np.ones((5, 2))])
+    >>> bags.shape, bags.sizes, bags[1].shape, bags[[1, 0]].sizes
+    ((2,), array([3, 5]), (5, 2), array([5, 3]))
+    """
+
+    def __init__(self, values: Any, offsets: Any, positions: Any = None) -> None:
+        if not hasattr(values, "shape"):
+            values = np.asarray(values)
+        if len(values.shape) != 2:
+            raise ValueError(f"values must be 2-D (descriptors × dimensions), got shape {tuple(values.shape)}")
+        offsets = np.asarray(offsets, dtype=np.int64)
+        if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != values.shape[0]:
+            raise ValueError(f"offsets must run from 0 to the {values.shape[0]} descriptors, got {_preview(offsets)}")
+        if np.any(np.diff(offsets) < 0):
+            raise ValueError(f"offsets must not decrease, got {_preview(offsets)}")
+        if positions is not None and tuple(positions.shape) != (values.shape[0], 2):
+            raise ValueError(f"positions must have shape ({values.shape[0]}, 2), got {tuple(positions.shape)}")
+        self.values = values
+        self.offsets = offsets
+        self.positions = positions
+
+    @classmethod
+    def from_list(cls, arrays: Iterable[Any], positions: Iterable[Any] | None = None) -> Bags:
+        """Pack a list of (n_i, d) arrays, all with the same d, in the given order."""
+        arrays = [np.asarray(a) for a in arrays]
+        if not arrays:
+            return cls(np.empty((0, 0), np.float32), [0])
+        d = next((a.shape[1] for a in arrays if a.ndim == 2 and a.size), None)
+        if d is None:
+            d = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
+        for i, a in enumerate(arrays):
+            if a.ndim != 2 or (a.shape[1] != d and len(a)):
+                raise ValueError(
+                    f"bag {i} of {len(arrays)} has shape {a.shape}; every bag must be (number of descriptors, {d})"
+                )
+        offsets = np.concatenate([[0], np.cumsum([len(a) for a in arrays])])
+        values = np.concatenate([a.reshape(-1, d) for a in arrays])
+        where = None if positions is None else np.concatenate([np.asarray(p).reshape(-1, 2) for p in positions])
+        return cls(values, offsets, where)
+
+    # --- what scikit-learn asks of a dataset ---------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    @property
+    def dimension(self) -> int:
+        """Number of dimensions d of each descriptor."""
+        return int(self.values.shape[1])
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(n,) number of descriptors in each bag."""
+        return np.diff(self.offsets)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple):  # scikit-learn indexes samples as X[key, ...]
+            if len(key) == 2 and key[1] is Ellipsis:
+                key = key[0]
+            else:
+                raise IndexError(f"Bags has one axis, got the index {key!r}")
+        if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"bag {key} of {len(self)} does not exist")
+            i = int(key) % len(self)
+            return self.values[self.offsets[i] : self.offsets[i + 1]]
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(len(self))
+            stop = max(start, stop)
+            rows = slice(int(self.offsets[start]), int(self.offsets[stop]))
+            offsets = self.offsets[start : stop + 1] - self.offsets[start]
+            return Bags(self.values[rows], offsets, None if self.positions is None else self.positions[rows])
+        return self._take(np.arange(len(self))[key])
+
+    def _take(self, index: np.ndarray) -> Bags:
+        index = np.asarray(index, dtype=np.int64)
+        if index.ndim != 1:
+            raise IndexError(f"Bags has one axis, got an index of shape {index.shape}")
+        starts, sizes = self.offsets[index], self.sizes[index]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return Bags(self.values[rows], offsets, None if self.positions is None else self.positions[rows])
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __repr__(self) -> str:
+        where = ", with positions" if self.positions is not None else ""
+        return f"Bags({len(self)} bags, {self.values.shape[0]:,} descriptors × {self.dimension}, {self.dtype}{where})"
+
+    # --- making new bags -----------------------------------------------------------------------------------------
+
+    def __add__(self, other: Bags) -> Bags:
+        return concatenate([self, other])
+
+    def replace(self, values: Any) -> Bags:
+        """The same bags with new descriptors, row for row (what a per-descriptor transform returns)."""
+        return Bags(values, self.offsets, self.positions)
+
+    def chunks(self, max_rows: int) -> Iterator[Bags]:
+        """Consecutive groups of whole bags with at most ``max_rows`` descriptors each (one larger bag stands alone)."""
+        start = 0
+        while start < len(self):
+            stop = int(np.searchsorted(self.offsets, self.offsets[start] + max_rows, side="right")) - 1
+            stop = min(max(stop, start + 1), len(self))
+            yield self[start:stop]
+            start = stop
+
+    def sample(self, size: int, random_state: Any = None) -> np.ndarray:
+        """At most ``size`` descriptors drawn without replacement, uniformly over all descriptors: (size, d)."""
+        from sklearn.utils import check_random_state
+
+        total = self.values.shape[0]
+        if total <= size:
+            return np.asarray(self.values)
+        rows = check_random_state(random_state).choice(total, size, replace=False)
+        return np.asarray(self.values[np.sort(rows)])
+
+    def check_not_empty(self, names: Sequence[Any] | None = None) -> Bags:
+        """Raise a clear error if a bag has no descriptors or the values are not finite; return self."""
+        empty = np.flatnonzero(self.sizes == 0)
+        if len(empty):
+            name = f" ({names[empty[0]]})" if names is not None else ""
+            raise ValueError(
+                f"bag {empty[0]} of {len(self)}{name} has no descriptors; drop it, or extract with a smaller patch or step"
+            )
+        return self
+
+    # --- files ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write the bags to the folder ``path`` (created; an existing bag folder is replaced)."""
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "bags.json").unlink(missing_ok=True)
+        np.save(path / "values.npy", np.asarray(self.values), allow_pickle=False)
+        np.save(path / "offsets.npy", self.offsets, allow_pickle=False)
+        if self.positions is not None:
+            np.save(path / "positions.npy", np.asarray(self.positions), allow_pickle=False)
+        manifest = {"format": FORMAT, "version": FORMAT_VERSION, "n": len(self), "positions": self.positions is not None}
+        # written last: a folder without it is an interrupted save
+        (path / "bags.json").write_text(json.dumps(manifest))
+        return path
+
+    @classmethod
+    def open(cls, path: str | Path, memory_map: bool = True) -> Bags:
+        """Open bags written by :meth:`save`; the descriptors stay on disk unless ``memory_map=False``."""
+        path = Path(path)
+        try:
+            manifest = json.loads((path / "bags.json").read_text())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} is not a folder written by Bags.save (no readable bags.json)") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ValueError(f"{path} is not a folder written by Bags.save (bags.json says {manifest!r:.60})")
+        if manifest.get("version") != FORMAT_VERSION:
+            raise ValueError(
+                f"{path} has bag format version {manifest.get('version')}, this patchbag reads {FORMAT_VERSION}"
+            )
+        mode = "r" if memory_map else None
+
+        def load(name: str) -> Any:
+            try:
+                return np.load(path / name, mmap_mode=mode, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{path / name} is missing or damaged: {error}") from error
+
+        return cls(load("values.npy"), np.array(load("offsets.npy")), load("positions.npy") if manifest["positions"] else None)
+
+
+def as_bags(X: Any) -> Bags:
+    """Coerce a ``Bags``, a list of 2-D arrays or a 3-D array (n bags of equal size) to ``Bags``."""
+    if isinstance(X, Bags):
+        return X
+    if hasattr(X, "shape") and len(X.shape) == 3:
+        n, m, d = X.shape
+        return Bags(X.reshape(n * m, d), np.arange(n + 1) * m)
+    if hasattr(X, "shape") and len(X.shape) == 2:
+        raise ValueError(
+            f"expected bags (a list of 2-D arrays), got one 2-D array of shape {tuple(X.shape)}; for a single bag pass [X]"
+        )
+    try:
+        arrays = list(X)
+    except TypeError:
+        raise TypeError(f"expected Bags or a list of 2-D arrays, got {type(X).__name__}") from None
+    return Bags.from_list(arrays)
+
+
+def concatenate(parts: Sequence[Bags]) -> Bags:
+    """All bags of all parts, in order.  Positions are kept if every part has them."""
+    parts = list(parts)
+    if not parts:
+        raise ValueError("need at least one Bags to concatenate")
+    with_rows = [p for p in parts if p.values.shape[0]] or parts[:1]
+    dimensions = {p.dimension for p in with_rows}
+    if len(dimensions) > 1:
+        raise ValueError(f"cannot concatenate bags of different dimensions {sorted(dimensions)}")
+    shifts = np.cumsum([0] + [int(p.offsets[-1]) for p in parts])
+    offsets = np.concatenate([[0]] + [p.offsets[1:] + shift for p, shift in zip(parts, shifts)])
+    values = np.concatenate([p.values for p in with_rows])
+    where = None
+    if all(p.positions is not None for p in with_rows):
+        where = np.concatenate([p.positions for p in with_rows])
+    return Bags(values, offsets, where)
+
+
+def map_values(bags: Bags, function: Callable[[np.ndarray], np.ndarray], max_rows: int = 65536) -> Bags:
+    """Apply a per-descriptor function to the values in chunks of rows, so that temporaries stay small."""
+    total = bags.values.shape[0]
+    if total == 0:
+        probe = function(np.zeros((1, bags.dimension), np.float32))
+        return bags.replace(np.empty((0, probe.shape[1]), probe.dtype))
+    result: np.ndarray | None = None
+    for start in range(0, total, max_rows):
+        part = function(np.asarray(bags.values[start : start + max_rows]))
+        if result is None:
+            result = np.empty((total, part.shape[1]), part.dtype)
+        result[start : start + len(part)] = part
+    assert result is not None
+    return bags.replace(result)
+
+
+def _preview(offsets: np.ndarray) -> str:
+    return np.array2string(offsets, threshold=6, edgeitems=3)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Datasets held as parallel arrays: what lets ``Statistics`` and ``Mixtures`` travel through scikit-learn.
+
+A ``Records`` is a frozen dataclass whose fields are arrays with one common first axis of n samples.  Indexing it
+indexes every field, so ``GridSearchCV`` and ``train_test_split`` can cut it like a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+
+
+@dataclass(frozen=True, repr=False)
+class Records:
+    """Base of the array datasets; subclasses declare the array fields."""
+
+    def arrays(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __len__(self) -> int:
+        return int(next(iter(self.arrays().values())).shape[0])
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    def __getitem__(self, key: Any) -> Self:
+        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:  # scikit-learn's X[key, ...]
+            key = key[0]
+        if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"sample {key} of {len(self)} does not exist")
+            key = slice(int(key) % len(self), int(key) % len(self) + 1)
+        elif not isinstance(key, slice):
+            key = np.arange(len(self))[key]
+        return type(self)(**{name: a[key] for name, a in self.arrays().items()})
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}={tuple(a.shape)}" for name, a in self.arrays().items())
+        return f"{type(self).__name__}({shapes})"
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """The samples of all parts, in order."""
+        columns = [part.arrays() for part in parts]
+        xp = array_namespace(*columns[0].values())
+        return cls(**{name: xp.concat([c[name] for c in columns], axis=0) for name in columns[0]})
