@@ -12,7 +12,16 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it
 _HOME = {
+    "BagOfWords": "patchbag.encodings.words",
+    "BagPCA": "patchbag.features.projection",
     "Bags": "patchbag.bags",
+    "FisherVector": "patchbag.encodings.fisher",
+    "Normalizer": "patchbag.encodings.normalize",
+    "PerDescriptor": "patchbag.features.projection",
+    "Statistics": "patchbag.mixture.statistics",
+    "UniversalMixture": "patchbag.mixture.gaussian",
+    "UniversalStatistics": "patchbag.mixture.statistics",
+    "VLAD": "patchbag.encodings.vlad",
     "as_bags": "patchbag.bags",
 }
 

@@ -2,17 +2,23 @@
 """Datasets held as parallel arrays: what lets ``Statistics`` and ``Mixtures`` travel through scikit-learn.
 
 A ``Records`` is a frozen dataclass whose fields are arrays with one common first axis of n samples.  Indexing it
-indexes every field, so ``GridSearchCV`` and ``train_test_split`` can cut it like a table.
+indexes every field, so ``GridSearchCV`` and ``train_test_split`` can cut it like a table.  A field declared with
+``shared()`` belongs to the whole dataset (the universal model, say) and is handed on as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace
+
+
+def shared() -> Any:
+    """A dataclass field that all samples of a dataset have in common."""
+    return field(default=None, metadata={"shared": True})
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,7 +26,8 @@ class Records:
     """Base of the array datasets; subclasses declare the array fields."""
 
     def arrays(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The per-sample arrays by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata.get("shared")}
 
     def __len__(self) -> int:
         return int(next(iter(self.arrays().values())).shape[0])
@@ -42,7 +49,7 @@ class Records:
             key = slice(int(key) % len(self), int(key) % len(self) + 1)
         elif not isinstance(key, slice):
             key = np.arange(len(self))[key]
-        return type(self)(**{name: a[key] for name, a in self.arrays().items()})
+        return replace(self, **{name: a[key] for name, a in self.arrays().items()})
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}={tuple(a.shape)}" for name, a in self.arrays().items())
@@ -50,7 +57,9 @@ class Records:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """The samples of all parts, in order."""
+        """The samples of all parts, in order; shared fields come from the first part."""
+        if not parts:
+            raise ValueError(f"need at least one {cls.__name__} to concatenate")
         columns = [part.arrays() for part in parts]
         xp = array_namespace(*columns[0].values())
-        return cls(**{name: xp.concat([c[name] for c in columns], axis=0) for name in columns[0]})
+        return replace(parts[0], **{name: xp.concat([c[name] for c in columns], axis=0) for name in columns[0]})

@@ -1,12 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Statistics of bags under a universal Gaussian mixture (container; see accumulate for the computation)."""
+r"""Statistics of bags under a universal Gaussian mixture: the one pass over the descriptors that feeds every method.
+
+Bags of words, Pólya, Fisher vectors, latent-mixture Fisher vectors and MAP-adapted mixtures are all functions of the
+soft counts and the first two moments of a bag's descriptors under the universal mixture's components.  The sums *add*,
+across descriptors, spatial cells, images and machines: a cell of a pyramid is a sum of smaller cells, a whole image the
+sum of all cells, and EM needs nothing but the sum over all images.
+
+``collect`` walks over whole bags in jobs of about ``JOB_ROWS`` descriptors on a pool of threads.  Memory beyond the
+result is a few megabytes a thread.  Arrays that live on a GPU are handled by dense products through the Array API.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from patchbag.records import Records
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.bags import Bags, as_bags
+from patchbag.mixture.accumulate import CUTOFF, accumulate, accumulate_dense, raw_moments
+from patchbag.mixture.parameters import GaussianParameters
+from patchbag.mixture.spatial import SpatialPyramid
+from patchbag.records import Records, shared
+from patchbag.threads import map_threads
+
+JOB_ROWS = 16384
+ASSIGNMENTS = ("soft", "hard", "nearest")
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,12 +42,186 @@ class Statistics(Records):
     * ``s2 (n, K, D)``: :math:`\sum_t \gamma_{tk} x_t^2`
 
     With spatial cells there is one more axis behind n: ``s0 (n, C, K)``, ``s1 (n, C, K, D)``, ``s2 (n, C, K, D)``.
-    ``+`` adds the statistics of two sets of descriptors of the same images.
+    ``+`` adds the statistics of two sets of descriptors of the same images.  ``universal`` is the mixture they refer to.
     """
 
     s0: Any
     s1: Any
     s2: Any
+    universal: GaussianParameters | None = shared()
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(self.s0 + other.s0, self.s1 + other.s1, self.s2 + other.s2)
+        if tuple(self.s1.shape) != tuple(other.s1.shape):
+            raise ValueError(
+                f"cannot add statistics of shapes {tuple(self.s1.shape)} and {tuple(other.s1.shape)}: "
+                "they must describe the same images under the same mixture"
+            )
+        return replace(self, s0=self.s0 + other.s0, s1=self.s1 + other.s1, s2=self.s2 + other.s2)
+
+    def pool(self) -> Self:
+        """The sum over all images, as statistics of one image."""
+        xp = array_namespace(self.s0)
+        return replace(self, **{name: xp.sum(a, axis=0, keepdims=True) for name, a in self.arrays().items()})
+
+    def combine_cells(self, membership: Any) -> Self:
+        """Statistics of cells that are unions of the present ones.
+
+        Parameters
+        ----------
+        membership : (C', C) zeros and ones; new cell i is the sum of the old cells j with membership[i, j] = 1
+        """
+        xp = array_namespace(self.s0)
+        m = xp.asarray(membership, dtype=self.s0.dtype)
+
+        def combine(a: Any) -> Any:
+            flat = xp.reshape(a, (a.shape[0], a.shape[1], -1))
+            return xp.reshape(m @ flat, (a.shape[0], m.shape[0], *a.shape[2:]))
+
+        return replace(self, **{name: combine(a) for name, a in self.arrays().items()})
+
+
+def check_descriptors(bags: Bags, dimension: int) -> None:
+    """Raise unless every bag has descriptors of the right dimension, all finite."""
+    bags.check_not_empty()
+    if bags.dimension != dimension:
+        raise ValueError(f"the mixture was trained on {dimension}-D descriptors, these bags have {bags.dimension}-D ones")
+
+
+def collect(
+    bags: Bags,
+    parameters: GaussianParameters,
+    pyramid: SpatialPyramid | None = None,
+    assignment: str = "soft",
+    n_threads: int | None = None,
+) -> Statistics:
+    """Statistics of every bag under the mixture.
+
+    Parameters
+    ----------
+    bags : Bags
+    parameters : the universal mixture
+    pyramid : the statistics are kept apart by its cells; without it there is no cell axis
+    assignment : ``"soft"`` posteriors; ``"hard"``, the most probable component takes all; ``"nearest"``, the component
+        with the nearest mean takes all
+
+    Returns
+    -------
+    Statistics
+        float64 where the descriptors are float64, else float32; on the descriptors' own array type and device
+    """
+    check_descriptors(bags, parameters.dimension)
+    if assignment not in ASSIGNMENTS:
+        raise ValueError(f"assignment must be one of {', '.join(ASSIGNMENTS)}, got {assignment!r}")
+    universal, cutoff = parameters, CUTOFF if assignment == "soft" else 1.0
+    if assignment == "nearest":
+        k, spread = parameters.n_components, float(parameters.variances.mean())
+        parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
+    if not is_numpy_array(bags.values):
+        if pyramid is not None or assignment != "soft":
+            raise ValueError("spatial cells and hard assignment need NumPy descriptors, not " + type(bags.values).__name__)
+        s0, s12, _ = accumulate_dense(bags.values, bags.offsets, parameters)
+        return Statistics(s0, *raw_moments(s0, s12, parameters), universal=universal)
+    if pyramid is not None and bags.positions is None:
+        raise ValueError("a spatial pyramid needs to know where the patches are: these bags have no positions")
+    n_atoms = 1 if pyramid is None else pyramid.n_atoms
+
+    def job(bounds: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        first, last = bounds
+        rows = slice(int(bags.offsets[first]), int(bags.offsets[last]))
+        values = np.asarray(bags.values[rows])
+        segments = np.repeat(np.arange(last - first), bags.sizes[first:last])
+        if pyramid is not None:
+            segments = segments * n_atoms + pyramid.assign(np.asarray(bags.positions[rows]))
+            # one cell after the other: the sums of a cell stay in the cache
+            order = np.argsort(segments, kind="stable")
+            values, segments = values[order], segments[order]
+        s0, s12, log_likelihood = accumulate(values, segments, (last - first) * n_atoms, parameters, cutoff=cutoff)
+        if not np.isfinite(log_likelihood):
+            raise_not_finite(bags[first:last], first, len(bags))
+        return s0, *raw_moments(s0, s12, parameters)
+
+    parts = list(map_threads(job, whole_bags(bags.offsets, JOB_ROWS), n_threads))
+    s0, s1, s2 = (np.concatenate(column) for column in zip(*parts))
+    if pyramid is None:
+        return Statistics(s0, s1, s2, universal=universal)
+    atoms = Statistics(*(a.reshape(len(bags), n_atoms, *a.shape[1:]) for a in (s0, s1, s2)), universal=universal)
+    return atoms.combine_cells(pyramid.membership)
+
+
+def whole_bags(offsets: np.ndarray, max_rows: int) -> list[tuple[int, int]]:
+    """Ranges of consecutive bags with at most ``max_rows`` descriptors together (or one larger bag)."""
+    bounds, first = [], 0
+    while first < len(offsets) - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + max_rows, side="right")) - 1
+        last = max(last, first + 1)
+        bounds.append((first, last))
+        first = last
+    return bounds
+
+
+def raise_not_finite(bags: Bags, first: int, total: int) -> None:
+    """Name the bag that holds NaN or infinite descriptors."""
+    for i, values in enumerate(bags):
+        if not np.isfinite(values).all():
+            raise ValueError(f"bag {first + i} of {total} has descriptors that are NaN or infinite")
+    raise ValueError("descriptors lie too far from the universal mixture to be represented in float32; pass float64")
+
+
+class UniversalStatistics(TransformerMixin, BaseEstimator):
+    """Bags → Statistics: projection, universal mixture and spatial cells, fitted on the training bags.
+
+    Parameters
+    ----------
+    mixture : UniversalMixture, fitted or not (it is cloned and fitted); 64 components by default
+    projection : a transformer of bags (``BagPCA``), applied in chunks; optional
+    pyramid : list of grids such as ``["1x1", "2x2", "3x1"]``, or None for whole images without a cell axis
+    assignment : ``"soft"``, ``"hard"`` or ``"nearest"``, see ``collect``
+    n_threads : threads of the collection, all cores by default
+
+    Attributes
+    ----------
+    mixture_ : the fitted universal mixture
+    projection_ : the fitted projection
+    """
+
+    def __init__(
+        self,
+        mixture: Any = None,
+        projection: Any = None,
+        pyramid: list[str] | None = None,
+        assignment: str = "soft",
+        n_threads: int | None = None,
+    ) -> None:
+        self.mixture = mixture
+        self.projection = projection
+        self.pyramid = pyramid
+        self.assignment = assignment
+        self.n_threads = n_threads
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        from patchbag.mixture.gaussian import UniversalMixture  # which itself stands on this module
+
+        bags = as_bags(X).check_not_empty()
+        self.pyramid_ = SpatialPyramid(self.pyramid) if self.pyramid is not None else None
+        self.projection_ = None
+        sample = bags
+        mixture = UniversalMixture(64) if self.mixture is None else clone(self.mixture)
+        if mixture.max_samples is not None and bags.values.shape[0] > mixture.max_samples:
+            rows = bags.sample(mixture.max_samples, mixture.random_state)
+            sample = Bags(rows, [0, len(rows)])
+        if self.projection is not None:
+            self.projection_ = clone(self.projection).fit(bags)
+            sample = self.projection_.transform(sample)
+        self.mixture_ = mixture.fit(sample)
+        return self
+
+    def transform(self, X: Any) -> Statistics:
+        check_is_fitted(self, "mixture_")
+        bags = as_bags(X).check_not_empty()
+        parts = []
+        # projected in chunks of images, so that the projected descriptors of all images never stand in memory at once
+        for chunk in bags.chunks(16 * JOB_ROWS):
+            if self.projection_ is not None:
+                chunk = self.projection_.transform(chunk)
+            parts.append(collect(chunk, self.mixture_.parameters_, self.pyramid_, self.assignment, self.n_threads))
+        return Statistics.concatenate(parts)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Normalisation of encodings: what turns raw gradients into good linear features.
+
+Steps, applied in the order given, to every cell on its own:
+
+* ``"whiten"``: zero mean and unit variance over the training images, dimension by dimension; a dimension that is
+  constant over training stays zero (cinbis2012 §5: the diagonal, empirical form of the Fisher information);
+* ``"power"``: the signed power :math:`\operatorname{sign}(x) |x|^\rho`, a square root by default;
+* ``"l2"``: unit Euclidean length; a zero vector stays zero;
+* ``"intra"``: unit length of each of ``n_blocks`` equal parts, one a component for VLAD (Arandjelović & Zisserman 2013).
+
+The improved Fisher vector (Perronnin et al. 2010) is power, then L2; cinbis2012 whitens, takes the root where asked, then L2.
+Cells of a spatial pyramid ``(n, C, width)`` are concatenated at the end and divided by :math:`\sqrt C`, which keeps
+the length of an image at most one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+STEPS = ("whiten", "power", "l2", "intra")
+
+
+def signed_power(x: np.ndarray, exponent: float = 0.5) -> np.ndarray:
+    """sign(x)·|x|^exponent."""
+    root = np.sqrt(np.abs(x)) if exponent == 0.5 else np.abs(x) ** exponent
+    return np.copysign(root, x)
+
+
+def l2_normalize(x: np.ndarray) -> np.ndarray:
+    """Rows of the last axis scaled to unit length; zero rows stay zero."""
+    norm = np.sqrt(np.einsum("...i,...i->...", x, x))[..., None]
+    return x / np.where(norm > 0, norm, 1)
+
+
+def intra_normalize(x: np.ndarray, n_blocks: int) -> np.ndarray:
+    """Each of ``n_blocks`` equal parts of the last axis scaled to unit length."""
+    if x.shape[-1] % n_blocks:
+        raise ValueError(f"{x.shape[-1]} dimensions cannot be cut into {n_blocks} equal blocks")
+    return l2_normalize(x.reshape(*x.shape[:-1], n_blocks, -1)).reshape(x.shape)
+
+
+class Normalizer(TransformerMixin, BaseEstimator):
+    """Normalisation steps and the concatenation of spatial cells.
+
+    Parameters
+    ----------
+    steps : some of ``"whiten"``, ``"power"``, ``"l2"``, ``"intra"``, in order
+    exponent : of the power step
+    n_blocks : number of blocks of the intra step
+
+    Attributes
+    ----------
+    mean_, scale_ : (..., width) of the whitening, as seen after the steps before it
+
+    >>> Normalizer(["power", "l2"]).fit_transform(np.array([[16.0, -9.0]]))
+    array([[ 0.8, -0.6]])
+    """
+
+    def __init__(
+        self, steps: Sequence[str] = ("power", "l2"), *, exponent: float = 0.5, n_blocks: int | None = None
+    ) -> None:
+        self.steps = steps
+        self.exponent = exponent
+        self.n_blocks = n_blocks
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        x = self._check(X)
+        self.shape_ = x.shape[1:]
+        for step in self.steps:
+            if step == "whiten":
+                mean = x.mean(axis=0, dtype=np.float64)
+                deviation = x.std(axis=0, dtype=np.float64)
+                # rounding makes a constant dimension's deviation tiny rather than zero
+                constant = deviation <= 1e-6 * np.abs(mean) + 1e-12 * max(float(np.abs(x).max()), 1e-300)
+                self.mean_ = mean.astype(x.dtype)
+                self.scale_ = np.where(constant, 0, 1 / np.where(constant, 1, deviation)).astype(x.dtype)
+            x = self._apply(step, x)
+        return _join(x)
+
+    def transform(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "shape_")
+        x = self._check(X)
+        if x.shape[1:] != self.shape_:
+            raise ValueError(f"fitted on encodings of shape (n, {self.shape_}), got {x.shape}")
+        for step in self.steps:
+            x = self._apply(step, x)
+        return _join(x)
+
+    def _apply(self, step: str, x: np.ndarray) -> np.ndarray:
+        if step == "whiten":
+            return (x - self.mean_) * self.scale_
+        if step == "power":
+            return signed_power(x, self.exponent)
+        if step == "l2":
+            return l2_normalize(x)
+        if self.n_blocks is None:
+            raise ValueError("the 'intra' step needs n_blocks, the number of components")
+        return intra_normalize(x, self.n_blocks)
+
+    def _check(self, X: Any) -> np.ndarray:
+        unknown = [s for s in self.steps if s not in STEPS]
+        if unknown:
+            raise ValueError(f"unknown normalisation step {unknown[0]!r}; there are {', '.join(STEPS)}")
+        x = np.asarray(X)
+        if x.ndim not in (2, 3):
+            raise ValueError(f"expected encodings (n, width) or (n, cells, width), got shape {x.shape}")
+        if x.dtype.kind != "f":
+            x = x.astype(np.float64)
+        if not np.isfinite(x).all():
+            raise ValueError(
+                f"the encoding of image {int(np.argwhere(~np.isfinite(x))[0][0])} has NaN or infinite entries"
+            )
+        return x
+
+
+def _join(x: np.ndarray) -> np.ndarray:
+    if x.ndim == 2:
+        return x
+    return x.reshape(len(x), -1) * x.dtype.type(x.shape[1] ** -0.5)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Bag of words: how often each component of the universal mixture occurs in an image.
+
+.. math:: h_k = \frac{1}{N} \sum_t \gamma_{tk}
+
+(liu2010, eq. 2.6).  With soft assignment :math:`\gamma_{tk}` is the posterior of the component; with statistics collected under
+``assignment="hard"`` (or ``"nearest"``) it is 0 or 1, the classical histogram of visual words.  Cost: nothing beyond the statistics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from patchbag.encodings.base import StatisticsTransformer
+from patchbag.mixture.statistics import Statistics
+
+
+def word_frequencies(s0: Any, normalize: bool = True) -> Any:
+    """(..., K) counts → relative frequencies; a cell without descriptors is a row of zeros."""
+    if not normalize:
+        return s0
+    xp = array_namespace(s0)
+    total = xp.sum(s0, axis=-1, keepdims=True)
+    return s0 / xp.where(total > 0, total, xp.ones_like(total))
+
+
+class BagOfWords(StatisticsTransformer):
+    """Soft or hard word histogram, as the statistics were assigned.
+
+    Parameters
+    ----------
+    normalize : relative frequencies (default) or counts
+    """
+
+    def __init__(self, normalize: bool = True) -> None:
+        self.normalize = normalize
+
+    def _encode(self, statistics: Statistics) -> Any:
+        return word_frequencies(statistics.s0, self.normalize)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Per-descriptor transforms: PCA of descriptors, and any scikit-learn transformer lifted to bags.
+
+Both learn from a random sample of the training descriptors and transform the rest in chunks of rows: bags that are
+memory-mapped or stored as bytes never stand in memory as a whole in floating point.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.bags import Bags, as_bags, map_values
+
+
+class BagPCA(TransformerMixin, BaseEstimator):
+    """Principal components of descriptors.
+
+    Parameters
+    ----------
+    n_components : dimensions kept (at most those that the descriptors have)
+    whiten : scale every component to unit variance
+    max_samples : descriptors drawn for training
+    random_state : seed of that draw
+
+    Attributes
+    ----------
+    mean_ (d,), components_ (n_components, d), explained_variance_ (n_components,), explained_variance_ratio_
+    """
+
+    def __init__(
+        self, n_components: int = 64, *, whiten: bool = False, max_samples: int = 200_000, random_state: Any = None
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.max_samples = max_samples
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        bags = as_bags(X)
+        if not 1 <= self.n_components <= bags.dimension:
+            raise ValueError(f"n_components must be between 1 and the descriptors' {bags.dimension} dimensions")
+        sample = bags.sample(self.max_samples, self.random_state).astype(np.float64)
+        if len(sample) < 2:
+            raise ValueError(f"PCA needs at least two descriptors, got {len(sample)}")
+        if not np.isfinite(sample).all():
+            raise ValueError("descriptors contain NaN or infinity")
+        self.mean_ = sample.mean(axis=0)
+        sample -= self.mean_
+        values, vectors = np.linalg.eigh(sample.T @ sample / (len(sample) - 1))
+        order = np.argsort(-values)[: self.n_components]
+        vectors = vectors[:, order].T
+        # an eigenvector's sign is arbitrary: fix it, so that a fit is reproducible on every machine
+        strongest = np.abs(vectors).argmax(axis=1)
+        vectors *= np.sign(vectors[np.arange(len(vectors)), strongest])[:, None]
+        self.components_ = vectors
+        self.explained_variance_ = np.maximum(values[order], 0)
+        self.explained_variance_ratio_ = self.explained_variance_ / max(np.maximum(values, 0).sum(), 1e-300)
+        self.n_features_in_ = bags.dimension
+        return self
+
+    def transform(self, X: Any) -> Bags:
+        check_is_fitted(self, "components_")
+        bags = as_bags(X)
+        if bags.dimension != self.n_features_in_:
+            raise ValueError(f"PCA was fitted on {self.n_features_in_}-D descriptors, got {bags.dimension}-D ones")
+        matrix = self.components_.T
+        if self.whiten:
+            # directions without variance stay at zero instead of amplifying rounding noise
+            deviation = np.sqrt(self.explained_variance_)
+            floor = 1e-6 * max(deviation.max(), 1e-300)
+            matrix = matrix * np.where(deviation > floor, 1 / np.maximum(deviation, floor), 0)
+        dtype = np.float64 if bags.dtype == np.float64 else np.float32
+        matrix, mean = matrix.astype(dtype), self.mean_.astype(dtype)
+        return map_values(bags, lambda rows: (rows.astype(dtype) - mean) @ matrix)
+
+
+class PerDescriptor(TransformerMixin, BaseEstimator):
+    """Any scikit-learn transformer of vectors, applied to the descriptors of bags.
+
+    Parameters
+    ----------
+    transformer : fitted on a sample of the training descriptors
+    max_samples : size of that sample
+    random_state : seed of that draw
+
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> PerDescriptor(StandardScaler()).fit_transform([np.array([[1.0], [3.0]])])[0].ravel()
+    array([-1.,  1.])
+    """
+
+    def __init__(self, transformer: Any, *, max_samples: int = 200_000, random_state: Any = None) -> None:
+        self.transformer = transformer
+        self.max_samples = max_samples
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        self.transformer_ = clone(self.transformer).fit(as_bags(X).sample(self.max_samples, self.random_state))
+        return self
+
+    def transform(self, X: Any) -> Bags:
+        check_is_fitted(self, "transformer_")
+        return map_values(as_bags(X), lambda rows: np.asarray(self.transformer_.transform(rows)))

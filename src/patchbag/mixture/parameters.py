@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Parameters of a diagonal Gaussian mixture, and its log-densities as one matrix product.
+
+In standardised coordinates :math:`z = (x - c) / s` (c, s: the mixture's own overall mean and deviation)
+
+.. math:: \ln w_k N(x; \mu_k, \sigma_k^2) = b_k + \sum_d \left( z_d \frac{m_{kd}}{v_{kd}} - \frac{z_d^2}{2 v_{kd}} \right)
+
+with :math:`m = (\mu - c)/s`, :math:`v = \sigma^2/s^2`: the row :math:`[z, z^2]` times a (2D, K) matrix.  The expanded
+square loses digits when the data lie far from the origin; standardising first is what makes float32 safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+# A component of weight zero gets this instead of -inf: it never wins, and no inf - inf can arise.
+LOG_ZERO = -1e30
+
+
+@dataclass(frozen=True)
+class GaussianParameters:
+    """Weights ``(K,)``, means ``(K, D)`` and variances ``(K, D)`` of K diagonal Gaussians, in float64."""
+
+    weights: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+
+    @property
+    def n_components(self) -> int:
+        return len(self.weights)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.means.shape[1])
+
+    @cached_property
+    def center(self) -> np.ndarray:
+        """(D,) mean of the mixture."""
+        return self.weights @ self.means
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """(D,) standard deviation of the mixture."""
+        spread = self.weights @ (self.variances + (self.means - self.center) ** 2)
+        return np.sqrt(np.maximum(spread, np.finfo(np.float64).tiny))
+
+    @cached_property
+    def projection(self) -> np.ndarray:
+        """(2D, K) matrix that takes [z, z²] to log-densities, up to ``bias``."""
+        m, v = (self.means - self.center) / self.scale, self.variances / self.scale**2
+        return np.concatenate([(m / v).T, (-0.5 / v).T])
+
+    @cached_property
+    def bias(self) -> np.ndarray:
+        """(K,) constant part of the log-densities, log-weights included."""
+        m, v = (self.means - self.center) / self.scale, self.variances / self.scale**2
+        with np.errstate(divide="ignore"):
+            log_weights = np.maximum(np.log(self.weights), LOG_ZERO)
+        log_volume = np.log(2 * np.pi * self.variances).sum(axis=1)
+        return log_weights - 0.5 * ((m * m / v).sum(axis=1) + log_volume)
+
+
+def check_parameters(weights: Any, means: Any, variances: Any) -> GaussianParameters:
+    """Validated :class:`GaussianParameters`; weights are rescaled to sum to one."""
+    w, m, v = (np.asarray(a, np.float64) for a in (weights, means, variances))
+    if w.ndim != 1 or m.ndim != 2 or m.shape != v.shape or len(w) != len(m):
+        raise ValueError(
+            f"expected weights (K,), means (K, D) and variances (K, D), got shapes {w.shape}, {m.shape} and {v.shape}"
+        )
+    for name, a in (("weights", w), ("means", m), ("variances", v)):
+        if not np.isfinite(a).all():
+            raise ValueError(f"the mixture's {name} contain NaN or infinity")
+    if (w < 0).any() or w.sum() <= 0:
+        raise ValueError("the mixture's weights must not be negative, and not all be zero")
+    if (v <= 0).any():
+        k, d = np.argwhere(v <= 0)[0]
+        raise ValueError(f"variance {v[k, d]} of component {k}, dimension {d} is not positive")
+    return GaussianParameters(w / w.sum(), m, v)
