@@ -173,9 +173,13 @@ class Bags:
         if len(empty):
             name = f" ({names[empty[0]]})" if names is not None else ""
             raise ValueError(
-                f"bag {empty[0]} of {len(self)}{name} has no descriptors; drop it, or extract with a smaller patch or step"
+                f"bag {empty[0]} of {len(self)}{name} has no descriptors; drop it, or extract with smaller patches"
             )
         return self
+
+    def stored_parameters(self) -> dict[str, Any]:
+        """What a model file stores of bags (see storage)."""
+        return {"values": np.asarray(self.values), "offsets": self.offsets, "positions": self.positions}
 
     # --- files ---------------------------------------------------------------------------------------------------
 
@@ -188,7 +192,12 @@ class Bags:
         np.save(path / "offsets.npy", self.offsets, allow_pickle=False)
         if self.positions is not None:
             np.save(path / "positions.npy", np.asarray(self.positions), allow_pickle=False)
-        manifest = {"format": FORMAT, "version": FORMAT_VERSION, "n": len(self), "positions": self.positions is not None}
+        manifest = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "n": len(self),
+            "positions": self.positions is not None,
+        }
         # written last: a folder without it is an interrupted save
         (path / "bags.json").write_text(json.dumps(manifest))
         return path
@@ -207,15 +216,16 @@ class Bags:
             raise ValueError(
                 f"{path} has bag format version {manifest.get('version')}, this patchbag reads {FORMAT_VERSION}"
             )
-        mode = "r" if memory_map else None
 
         def load(name: str) -> Any:
             try:
-                return np.load(path / name, mmap_mode=mode, allow_pickle=False)
+                return np.load(path / name, mmap_mode="r" if memory_map else None, allow_pickle=False)
             except (OSError, ValueError) as error:
                 raise ValueError(f"{path / name} is missing or damaged: {error}") from error
 
-        return cls(load("values.npy"), np.array(load("offsets.npy")), load("positions.npy") if manifest["positions"] else None)
+        return cls(
+            load("values.npy"), np.array(load("offsets.npy")), load("positions.npy") if manifest["positions"] else None
+        )
 
 
 def as_bags(X: Any) -> Bags:
@@ -227,7 +237,7 @@ def as_bags(X: Any) -> Bags:
         return Bags(X.reshape(n * m, d), np.arange(n + 1) * m)
     if hasattr(X, "shape") and len(X.shape) == 2:
         raise ValueError(
-            f"expected bags (a list of 2-D arrays), got one 2-D array of shape {tuple(X.shape)}; for a single bag pass [X]"
+            f"expected bags (a list of 2-D arrays), got one 2-D array {tuple(X.shape)}; for a single bag pass [X]"
         )
     try:
         arrays = list(X)

@@ -9,11 +9,12 @@ For a bag :math:`X = \{x_1 … x_N\}` and a diagonal mixture :math:`(w_k, \mu_k,
     G_{\mu_k}    &= \frac{1}{N \sqrt{w_k}} \sum_t \gamma_{tk} \frac{x_t - \mu_k}{\sigma_k} \\
     G_{\sigma_k} &= \frac{1}{N \sqrt{2 w_k}} \sum_t \gamma_{tk} \left[ \frac{(x_t - \mu_k)^2}{\sigma_k^2} - 1 \right]
 
-where weights are parametrised by a softmax, so that they stay on the simplex (Perronnin & Dance 2007; Sánchez et al. 2013;
-cinbis2012 §2).  All three are functions of the statistics S0, S1, S2.
+where weights are parametrised by a softmax, so that they stay on the simplex (Perronnin & Dance 2007; Sánchez et al.
+2013; cinbis2012 §2).  All three are functions of the statistics S0, S1, S2.
 
-Layout: ``[K weights | K·D means | K·D variances]``, component after component within a block; blocks can be left out.  The means and
-variances blocks are those of VLFeat.  scikit-image's ``fisher_vector`` has the opposite sign in its variance block.
+Layout: ``[K weights | K·D means | K·D variances]``, component after component within a block; blocks can be left out.
+The means and variances blocks are those of VLFeat.  scikit-image's ``fisher_vector`` has the opposite sign in its
+variance block.
 
 An empty spatial cell gives a zero vector.  Cost: a few operations for each of the K·D statistics.
 """

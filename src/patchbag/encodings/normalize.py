@@ -7,11 +7,12 @@ Steps, applied in the order given, to every cell on its own:
   constant over training stays zero (cinbis2012 §5: the diagonal, empirical form of the Fisher information);
 * ``"power"``: the signed power :math:`\operatorname{sign}(x) |x|^\rho`, a square root by default;
 * ``"l2"``: unit Euclidean length; a zero vector stays zero;
-* ``"intra"``: unit length of each of ``n_blocks`` equal parts, one a component for VLAD (Arandjelović & Zisserman 2013).
+* ``"intra"``: unit length of each of ``n_blocks`` equal parts, one a component for VLAD (Arandjelović & Zisserman
+  2013).
 
-The improved Fisher vector (Perronnin et al. 2010) is power, then L2; cinbis2012 whitens, takes the root where asked, then L2.
-Cells of a spatial pyramid ``(n, C, width)`` are concatenated at the end and divided by :math:`\sqrt C`, which keeps
-the length of an image at most one.
+The improved Fisher vector (Perronnin et al. 2010) is power, then L2; cinbis2012 whitens, takes the root where asked,
+then L2. Cells of a spatial pyramid ``(n, C, width)`` are concatenated at the end and divided by :math:`\sqrt C`, which
+keeps the length of an image at most one.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@ r"""VLAD: the sum of the residuals of the descriptors to the component they belo
 
 .. math:: v_k = \sum_t \gamma_{tk} (x_t - \mu_k) = S^1_k - S^0_k \mu_k
 
-Jégou et al. 2010 assign every descriptor to its nearest centre: collect the statistics with ``assignment="nearest"``.  With
-posteriors it is the soft version.  It is the means block of the Fisher vector without its scaling by weights and deviations.
-Intra-normalisation (``Normalizer(["intra", "l2"], n_blocks=K)``) and the square root are the usual companions.
+Jégou et al. 2010 assign every descriptor to its nearest centre: collect the statistics with ``assignment="nearest"``.
+With posteriors it is the soft version.  It is the means block of the Fisher vector without its scaling by weights and
+deviations. Intra-normalisation (``Normalizer(["intra", "l2"], n_blocks=K)``) and the square root are the usual
+companions.
 """
 
 from __future__ import annotations

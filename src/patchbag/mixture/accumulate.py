@@ -18,6 +18,7 @@ Cost: 4·N·D·K floating-point operations in BLAS, about 2·N·D·13 outside.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,8 @@ def accumulate(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Standardised sums of one job: ``s0 (S, K)``, ``s12 (S, K, 2D)`` of [z, z²], and Σ log p(x).
 
+    If a descriptor is NaN or infinite the log-likelihood is NaN, and the sums are not to be used.
+
     Parameters
     ----------
     values : (N, D)
@@ -113,6 +116,9 @@ def accumulate(
         part = slice(start, min(start + block, n))
         m = part.stop - start
         _expand(np.ascontiguousarray(values[part]), center, inverse_scale, rows[:m])
+        # one fast product finds NaN and infinity, which the compiled sums must not see
+        if not np.isfinite(np.vdot(rows[:m], rows[:m])):
+            return s0, s12, float("nan")
         np.matmul(rows[:m], projection, out=logits[:m])
         log_likelihood += _accumulate(
             logits[:m], bias, rows[:m], segments[part], importance[part], dtype.type(-np.log(cutoff)), s0, s12
@@ -154,7 +160,7 @@ def accumulate_dense(values: Any, offsets: Any, parameters: GaussianParameters) 
     z = (values - xp.asarray(parameters.center, **where)) / xp.asarray(parameters.scale, **where)
     rows = xp.concat([z, z * z], axis=1)
     s0, s12 = [], []
-    for start, stop in zip(offsets[:-1], offsets[1:]):
+    for start, stop in pairwise(offsets):
         part = share[int(start) : int(stop), :]
         s0.append(xp.sum(part, axis=0))
         s12.append(xp.matrix_transpose(part) @ rows[int(start) : int(stop), :])

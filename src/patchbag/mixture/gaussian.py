@@ -9,11 +9,12 @@ memory.  M-step (liu2010, eq. 3.7-3.9):
 (The poster liu2008 prints the variance without the division by :math:`S^0_k`; the thesis has it right.)
 
 Start: by **iterative splitting** (liu2010 §4.3.1, after HTK): one Gaussian; every component is split in two by moving
-its mean up and down by ``split_distance`` standard deviations; a few EM iterations; again, until K.  When K is no power of two
-the heaviest components are split in the last round.  Or by k-means.
+its mean up and down by ``split_distance`` standard deviations; a few EM iterations; again, until K.  When K is no
+power of two the heaviest components are split in the last round.  Or by k-means.
 
-Sums are float32 within a job of 16,384 descriptors and float64 across jobs, in coordinates standardised by the data's own
-mean and deviation: float32 descriptors keep their full accuracy, and the result does not depend on the number of threads.
+Sums are float32 within a job of 16,384 descriptors and float64 across jobs, in coordinates standardised by the data's
+own mean and deviation: float32 descriptors keep their full accuracy, and the result does not depend on the number of
+threads.
 
 Variances are floored at ``variance_floor`` times the data's variance in that dimension.  A component left with less
 than ``min_count`` descriptors is re-seeded by splitting the heaviest one, with a warning.  Except at such a
@@ -37,6 +38,11 @@ from patchbag.mixture.accumulate import accumulate, log_densities, raw_moments
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import JOB_ROWS, Statistics, collect
 from patchbag.threads import map_threads
+
+
+def suggest_components(n_images: int, images_per_component: float, largest: int) -> int:
+    """Number of Gaussians that a dataset of this size can feed: a power of two from 8 up to ``largest``."""
+    return int(min(largest, max(8, 2 ** int(np.log2(max(n_images / images_per_component, 1))))))
 
 
 def expectation(
@@ -65,6 +71,8 @@ def expectation(
         s0 += part0[0]
         s12 += part12[0]
         total += log_likelihood
+    if not np.isfinite(total):
+        raise ValueError("descriptors are NaN or infinite, or lie too far from the mixture for their precision")
     return s0, s12, total
 
 
@@ -98,7 +106,8 @@ class UniversalMixture(BaseEstimator):
 
     Parameters
     ----------
-    n_components : number K of Gaussians
+    n_components : number K of Gaussians, or ``"auto"``: a power of two chosen from the number of bags
+    images_per_component, max_components : how ``"auto"`` chooses
     init : ``"split"`` (iterative splitting) or ``"kmeans"``
     max_iter : EM iterations with all K components
     tol : EM stops when the mean log-likelihood of a descriptor rises by less
@@ -116,15 +125,17 @@ class UniversalMixture(BaseEstimator):
     log_likelihoods_ : mean log-likelihood of a descriptor before each of the final EM iterations
     lower_bound_ : the last of them;  n_iter_, converged_
 
-    >>> mixture = UniversalMixture(2, random_state=0).fit(np.random.default_rng(0).normal([0.0, 9.0], 1, (500, 2)).reshape(-1, 1))
-    >>> np.sort(mixture.means_.ravel()).round()
+    >>> values = np.random.default_rng(0).normal([0.0, 9.0], 1, (500, 2)).reshape(-1, 1)
+    >>> np.sort(UniversalMixture(2).fit(values).means_.ravel()).round()
     array([0., 9.])
     """
 
     def __init__(
         self,
-        n_components: int = 64,
+        n_components: int | str = 64,
         *,
+        images_per_component: float = 8.0,
+        max_components: int = 256,
         init: str = "split",
         max_iter: int = 20,
         tol: float = 1e-3,
@@ -137,6 +148,8 @@ class UniversalMixture(BaseEstimator):
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
+        self.images_per_component = images_per_component
+        self.max_components = max_components
         self.init = init
         self.max_iter = max_iter
         self.tol = tol
@@ -161,7 +174,7 @@ class UniversalMixture(BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """One incremental EM step: add the batch's sums, under the present parameters, to all sums so far.
 
-        The first call initialises the mixture from its batch.  Calling it again and again over the same data
+        The first call trains the mixture on its batch.  Calling it again and again over the same data
         weighs old responsibilities with new ones; for exact EM on data that do not fit into memory, call ``fit`` with
         memory-mapped bags.
         """
@@ -169,28 +182,35 @@ class UniversalMixture(BaseEstimator):
         if not hasattr(self, "parameters_"):
             self._measure(values, weight)
             parameters = self._initialize(values, weight)
-            self._totals = (np.zeros(parameters.n_components), np.zeros((parameters.n_components, 2 * values.shape[1])))
+            parameters = self._run(values, weight, parameters, self.max_iter, keep=False)
+            self.totals_ = (np.zeros(parameters.n_components), np.zeros((parameters.n_components, 2 * values.shape[1])))
         else:
             parameters = self.parameters_
         s0, s12, log_likelihood = expectation(values, parameters, weight, self.n_threads)
-        raw0, raw12 = self._totals[0] + s0, self._totals[1] + _to_raw(s0, s12, parameters)
-        self._totals = (raw0, raw12)
-        updated = maximization(raw0, _from_raw(raw0, raw12, parameters), parameters, self._floor)
+        raw0, raw12 = self.totals_[0] + s0, self.totals_[1] + _to_raw(s0, s12, parameters)
+        self.totals_ = (raw0, raw12)
+        updated = maximization(raw0, _from_raw(raw0, raw12, parameters), parameters, self.floor_)
         self._store(updated, [log_likelihood / _mass(values, weight)])
         return self
 
+    def resolve_components(self, X: Any) -> int:
+        """The number of Gaussians for these data: ``n_components``, or what ``"auto"`` makes of the number of bags."""
+        if self.n_components == "auto":
+            if not isinstance(X, Bags):
+                raise ValueError('n_components="auto" counts images: pass Bags, or give a number')
+            return suggest_components(len(X), self.images_per_component, self.max_components)
+        if isinstance(self.n_components, str) or self.n_components < 1:
+            raise ValueError(f'n_components must be a positive number or "auto", got {self.n_components!r}')
+        return int(self.n_components)
+
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        if not isinstance(X, Bags) and hasattr(X, "ndim") and X.ndim == 2:
-            values = np.asarray(X)
-        else:
-            values = as_bags(X).values
-        if self.n_components < 1:
-            raise ValueError(f"n_components must be at least 1, got {self.n_components}")
+        values = descriptors_of(X)
+        self.n_components_ = self.resolve_components(X)
         if self.init not in ("split", "kmeans"):
             raise ValueError(f"init must be 'split' or 'kmeans', got {self.init!r}")
-        if len(values) < self.n_components:
+        if len(values) < self.n_components_:
             raise ValueError(
-                f"{len(values)} descriptors cannot train {self.n_components} Gaussians; lower n_components or add images"
+                f"{len(values)} descriptors cannot train {self.n_components_} Gaussians; lower n_components"
             )
         weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
         if weight is not None and (weight.shape != (len(values),) or not np.isfinite(weight).all() or weight.min() < 0):
@@ -206,10 +226,11 @@ class UniversalMixture(BaseEstimator):
         n, mean, square = 0.0, np.zeros(values.shape[1]), np.zeros(values.shape[1])
         origin = np.asarray(values[:JOB_ROWS], np.float64).mean(axis=0)
         for start in range(0, len(values), JOB_ROWS):
-            rows = np.asarray(values[start : start + JOB_ROWS], np.float64) - origin
+            rows = np.asarray(values[start : start + JOB_ROWS], np.float64)
             if not np.isfinite(rows).all():
                 row = start + int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
                 raise ValueError(f"descriptor {row} of {len(values)} is NaN or infinite")
+            rows = rows - origin
             w = np.ones(len(rows)) if weight is None else weight[start : start + JOB_ROWS]
             n, mean, square = n + w.sum(), mean + w @ rows, square + w @ rows**2
         if n <= 0:
@@ -218,39 +239,39 @@ class UniversalMixture(BaseEstimator):
         variance = np.maximum(square - mean**2, 0)
         # a constant dimension says nothing; give it the smallest scale that keeps the densities finite
         variance[variance <= 0] = max(variance.max() * 1e-6, 1e-12)
-        self._root = GaussianParameters(np.ones(1), (origin + mean)[None], variance[None])
-        self._floor = self.variance_floor * variance
+        self.root_ = GaussianParameters(np.ones(1), (origin + mean)[None], variance[None])
+        self.floor_ = self.variance_floor * variance
 
     def _initialize(self, values: np.ndarray, weight: np.ndarray | None) -> GaussianParameters:
         if self.init == "kmeans":
             return self._from_kmeans(values, weight)
-        parameters = self._root
-        while parameters.n_components < self.n_components:
-            room = self.n_components - parameters.n_components
+        parameters = self.root_
+        while parameters.n_components < self.n_components_:
+            room = self.n_components_ - parameters.n_components
             heaviest = np.argsort(-parameters.weights, kind="stable")[:room]
             parameters = split(parameters, np.sort(heaviest), self.split_distance)
-            if parameters.n_components < self.n_components:
+            if parameters.n_components < self.n_components_:
                 parameters = self._run(values, weight, parameters, self.split_iter, keep=False)
         return parameters
 
     def _from_kmeans(self, values: np.ndarray, weight: np.ndarray | None) -> GaussianParameters:
         from sklearn.cluster import MiniBatchKMeans
 
-        root = self._root
+        root = self.root_
         z = (values - root.means[0]) / np.sqrt(root.variances[0])
         seed = check_random_state(self.random_state)
-        kmeans = MiniBatchKMeans(self.n_components, n_init=1, batch_size=4096, random_state=seed)
+        kmeans = MiniBatchKMeans(self.n_components_, n_init=1, batch_size=4096, random_state=seed)
         labels = kmeans.fit(z.astype(np.float32), sample_weight=weight).labels_
         w = np.ones(len(z)) if weight is None else weight
-        s0 = np.bincount(labels, w, self.n_components)
-        s12 = np.zeros((self.n_components, 2 * z.shape[1]))
+        s0 = np.bincount(labels, w, self.n_components_)
+        s12 = np.zeros((self.n_components_, 2 * z.shape[1]))
         np.add.at(s12, labels, w[:, None] * np.concatenate([z, z * z], axis=1))
         template = GaussianParameters(
-            np.full(self.n_components, 1 / self.n_components),
-            np.repeat(root.means, self.n_components, axis=0),
-            np.repeat(root.variances, self.n_components, axis=0),
+            np.full(self.n_components_, 1 / self.n_components_),
+            np.repeat(root.means, self.n_components_, axis=0),
+            np.repeat(root.variances, self.n_components_, axis=0),
         )
-        return maximization(s0, s12, template, self._floor)
+        return maximization(s0, s12, template, self.floor_)
 
     def _run(
         self, values: np.ndarray, weight: np.ndarray | None, parameters: GaussianParameters, iterations: int, keep: bool
@@ -262,7 +283,7 @@ class UniversalMixture(BaseEstimator):
         for _ in range(iterations):
             s0, s12, log_likelihood = expectation(values, parameters, weight, self.n_threads)
             history.append(log_likelihood / mass)
-            parameters = self._reseed(maximization(s0, s12, parameters, self._floor), s0)
+            parameters = self._reseed(maximization(s0, s12, parameters, self.floor_), s0)
             converged = len(history) > 1 and abs(history[-1] - history[-2]) < self.tol
             if converged:
                 break
@@ -277,8 +298,8 @@ class UniversalMixture(BaseEstimator):
         if not len(empty) or len(empty) == len(s0):
             return parameters
         warnings.warn(
-            f"{len(empty)} of {len(s0)} Gaussians were left with fewer than {self.min_count:g} descriptors and were re-seeded; "
-            "fewer components or more descriptors would avoid this",
+            f"{len(empty)} of {len(s0)} Gaussians had fewer than {self.min_count:g} descriptors left and were "
+            "re-seeded; fewer components or more descriptors would avoid this",
             stacklevel=5,
         )
         heavy = np.argsort(-s0, kind="stable")[: len(empty)]
@@ -293,7 +314,6 @@ class UniversalMixture(BaseEstimator):
 
     def _store(self, parameters: GaussianParameters, history: list[float]) -> None:
         self.parameters_ = parameters
-        self.weights_, self.means_, self.variances_ = parameters.weights, parameters.means, parameters.variances
         self.log_likelihoods_ = np.array(history)
         self.lower_bound_ = history[-1]
         self.n_iter_ = len(history)
@@ -306,6 +326,18 @@ class UniversalMixture(BaseEstimator):
         mixture = cls(parameters.n_components, **options)
         mixture._store(parameters, [float("nan")])
         return mixture
+
+    @property
+    def weights_(self) -> np.ndarray:
+        return self.parameters_.weights
+
+    @property
+    def means_(self) -> np.ndarray:
+        return self.parameters_.means
+
+    @property
+    def variances_(self) -> np.ndarray:
+        return self.parameters_.variances
 
     # --- use -----------------------------------------------------------------------------------------------------
 
@@ -323,7 +355,7 @@ class UniversalMixture(BaseEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of a descriptor of the bags, or of the (N, D) array."""
         check_is_fitted(self, "parameters_")
-        values = X if not isinstance(X, Bags) and hasattr(X, "ndim") and X.ndim == 2 else as_bags(X).values
+        values = descriptors_of(X)
         return expectation(values, self.parameters_, None, self.n_threads)[2] / len(values)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -331,6 +363,13 @@ class UniversalMixture(BaseEstimator):
         check_is_fitted(self, "parameters_")
         logits = log_densities(np.asarray(X, np.float64), self.parameters_)
         return np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+
+
+def descriptors_of(X: Any) -> np.ndarray:
+    """(N, D) descriptors of bags, or the (N, D) array itself."""
+    if not isinstance(X, Bags) and hasattr(X, "ndim") and X.ndim == 2:
+        return np.asarray(X)
+    return as_bags(X).values
 
 
 def _mass(values: np.ndarray, weight: np.ndarray | None) -> float:

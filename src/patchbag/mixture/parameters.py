@@ -3,7 +3,8 @@ r"""Parameters of a diagonal Gaussian mixture, and its log-densities as one matr
 
 In standardised coordinates :math:`z = (x - c) / s` (c, s: the mixture's own overall mean and deviation)
 
-.. math:: \ln w_k N(x; \mu_k, \sigma_k^2) = b_k + \sum_d \left( z_d \frac{m_{kd}}{v_{kd}} - \frac{z_d^2}{2 v_{kd}} \right)
+.. math:: \ln w_k N(x; \mu_k, \sigma_k^2) = b_k + \sum_d \left( z_d \frac{m_{kd}}{v_{kd}} - \frac{z_d^2}{2 v_{kd}}
+\right)
 
 with :math:`m = (\mu - c)/s`, :math:`v = \sigma^2/s^2`: the row :math:`[z, z^2]` times a (2D, K) matrix.  The expanded
 square loses digits when the data lie far from the origin; standardising first is what makes float32 safe.

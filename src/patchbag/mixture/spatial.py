@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -60,11 +61,17 @@ class SpatialPyramid:
                     table.append(np.outer(in_row, in_column).ravel())
         return np.array(table, dtype=np.float64)
 
+    def stored_parameters(self) -> dict[str, list[str]]:
+        """What a model file stores of a pyramid (see storage)."""
+        return {"grids": [f"{rows}x{columns}" for rows, columns in self.grids]}
+
     def assign(self, positions: np.ndarray) -> np.ndarray:
         """(total,) atom of each patch centre (x, y) in [0, 1]²."""
         x, y = positions[:, 0], positions[:, 1]
         if len(x) and not (np.isfinite(positions).all() and positions.min() >= 0 and positions.max() <= 1):
-            raise ValueError("patch positions must lie in [0, 1]: divide pixel coordinates by the image's width and height")
+            raise ValueError(
+                "patch positions must lie in [0, 1]: divide pixel coordinates by the image's width and height"
+            )
         row = np.searchsorted(np.array(self._row_cuts, float), y, side="right")
         column = np.searchsorted(np.array(self._column_cuts, float), x, side="right")
         return row * self.n_columns + column
@@ -72,4 +79,4 @@ class SpatialPyramid:
 
 def _middles(cuts: list[Fraction]) -> list[Fraction]:
     edges = [Fraction(0), *cuts, Fraction(1)]
-    return [(a + b) / 2 for a, b in zip(edges, edges[1:])]
+    return [(a + b) / 2 for a, b in pairwise(edges)]

@@ -42,7 +42,8 @@ class Statistics(Records):
     * ``s2 (n, K, D)``: :math:`\sum_t \gamma_{tk} x_t^2`
 
     With spatial cells there is one more axis behind n: ``s0 (n, C, K)``, ``s1 (n, C, K, D)``, ``s2 (n, C, K, D)``.
-    ``+`` adds the statistics of two sets of descriptors of the same images.  ``universal`` is the mixture they refer to.
+    ``+`` adds the statistics of two sets of descriptors of the same images.  ``universal`` is the mixture they refer
+    to.
     """
 
     s0: Any
@@ -84,7 +85,9 @@ def check_descriptors(bags: Bags, dimension: int) -> None:
     """Raise unless every bag has descriptors of the right dimension, all finite."""
     bags.check_not_empty()
     if bags.dimension != dimension:
-        raise ValueError(f"the mixture was trained on {dimension}-D descriptors, these bags have {bags.dimension}-D ones")
+        raise ValueError(
+            f"the mixture was trained on {dimension}-D descriptors, these bags have {bags.dimension}-D ones"
+        )
 
 
 def collect(
@@ -118,7 +121,9 @@ def collect(
         parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
     if not is_numpy_array(bags.values):
         if pyramid is not None or assignment != "soft":
-            raise ValueError("spatial cells and hard assignment need NumPy descriptors, not " + type(bags.values).__name__)
+            raise ValueError(
+                "spatial cells and hard assignment need NumPy descriptors, not " + type(bags.values).__name__
+            )
         s0, s12, _ = accumulate_dense(bags.values, bags.offsets, parameters)
         return Statistics(s0, *raw_moments(s0, s12, parameters), universal=universal)
     if pyramid is not None and bags.positions is None:
@@ -144,7 +149,8 @@ def collect(
     s0, s1, s2 = (np.concatenate(column) for column in zip(*parts))
     if pyramid is None:
         return Statistics(s0, s1, s2, universal=universal)
-    atoms = Statistics(*(a.reshape(len(bags), n_atoms, *a.shape[1:]) for a in (s0, s1, s2)), universal=universal)
+    s0, s1, s2 = (a.reshape(len(bags), n_atoms, *a.shape[1:]) for a in (s0, s1, s2))
+    atoms = Statistics(s0, s1, s2, universal=universal)
     return atoms.combine_cells(pyramid.membership)
 
 
@@ -205,7 +211,9 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
         self.pyramid_ = SpatialPyramid(self.pyramid) if self.pyramid is not None else None
         self.projection_ = None
         sample = bags
-        mixture = UniversalMixture(64) if self.mixture is None else clone(self.mixture)
+        mixture = UniversalMixture() if self.mixture is None else clone(self.mixture)
+        # the sample below no longer knows how many images there were
+        mixture.set_params(n_components=mixture.resolve_components(bags))
         if mixture.max_samples is not None and bags.values.shape[0] > mixture.max_samples:
             rows = bags.sample(mixture.max_samples, mixture.random_state)
             sample = Bags(rows, [0, len(rows)])

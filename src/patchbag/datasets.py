@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Folders of images, the papers' random splits, and photographs that come with installed packages.
+
+A labelled folder has one sub-folder a class; images may lie in sub-folders of it.  Files whose name does not end like
+an image's are passed over and counted; whether a file really is an image shows when it is decoded.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
+
+
+class FolderError(ValueError):
+    """A folder that does not hold what was expected."""
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """Paths and labels of the images of a labelled folder, sorted by class and name."""
+
+    paths: list[str]
+    labels: np.ndarray
+    passed_over: int = 0
+
+    @property
+    def classes(self) -> list[str]:
+        return sorted(set(self.labels.tolist()))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def take(self, index: Any) -> ImageFolder:
+        """The images at the given positions, with their labels."""
+        index = np.asarray(index)
+        return ImageFolder([self.paths[i] for i in index], self.labels[index], self.passed_over)
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file name ends like an image's; hidden files do not count."""
+    return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+
+
+def walk_images(folder: str | os.PathLike[str]) -> Iterator[str]:
+    """Paths of the images below a folder, in sorted order; hidden folders are left out."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        yield from (os.path.join(here, f) for f in sorted(files) if is_image_name(f))
+
+
+def open_folder(folder: str | os.PathLike[str], min_classes: int = 2) -> ImageFolder:
+    """The labelled images below ``folder``: a sub-folder a class.
+
+    Raises
+    ------
+    FolderError
+        when there is no such folder, no sub-folder with images, or fewer than ``min_classes`` of them
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FolderError(f"{root} is not a folder" if root.exists() else f"there is no folder {root}")
+    paths: list[str] = []
+    labels: list[str] = []
+    others = 0
+    for sub in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        found = list(walk_images(sub))
+        others += sum(len(files) for _, _, files in os.walk(sub)) - len(found)
+        paths += found
+        labels += [sub.name] * len(found)
+    classes = sorted(set(labels))
+    if len(classes) < min_classes:
+        loose = sum(is_image_name(p.name) for p in root.iterdir())
+        have = f"found images in {len(classes)} sub-folder{'' if len(classes) == 1 else 's'}"
+        have += f" ({classes[0]})" if classes else ""
+        have += f" and {loose} images that are in no sub-folder" if loose else ""
+        raise FolderError(
+            f"{root} needs at least {min_classes} sub-folders with images, one a class, such as "
+            f"{root}/cat/1.jpg and {root}/dog/1.jpg; {have}"
+        )
+    return ImageFolder(paths, np.array(labels), others)
+
+
+def find_images(arguments: Sequence[str]) -> list[str]:
+    """Images named by files, folders and glob patterns, each once, in the order given.
+
+    A file that is named is taken whatever its name ends in; a folder gives the images below it.
+    """
+    found: dict[str, None] = {}
+    for argument in arguments:
+        if os.path.isdir(argument):
+            images = list(walk_images(argument))
+        elif os.path.exists(argument):
+            images = [argument]
+        else:
+            images = sorted(f for f in glob.glob(argument, recursive=True) if os.path.isfile(f))
+            if not images and not glob.has_magic(argument):
+                raise FolderError(f"there is no file or folder {argument}")
+        if not images:
+            raise FolderError(f"there are no images in {argument}")
+        found.update(dict.fromkeys(images))
+    return list(found)
+
+
+def random_split(
+    labels: np.ndarray, train_per_class: int, random_state: Any = None, test_per_class: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The papers' protocol: ``train_per_class`` random images of every class to train, the rest to test.
+
+    Returns
+    -------
+    sorted indices of the training and of the test images
+    """
+    generator = check_random_state(random_state)
+    train: list[np.ndarray] = []
+    test: list[np.ndarray] = []
+    for name in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == name))
+        if len(members) <= train_per_class:
+            raise ValueError(
+                f"class {name!r} has {len(members)} images: {train_per_class} for training leave none for testing"
+            )
+        train.append(members[:train_per_class])
+        stop = None if test_per_class is None else train_per_class + test_per_class
+        test.append(members[train_per_class:stop])
+    return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))

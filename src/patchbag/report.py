@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The HTML report of an evaluation: one file, no scripts, nothing fetched from anywhere.
+
+Confusion matrix, accuracy by class, how far stated probabilities can be trusted, the surest mistakes as thumbnails, and
+where the time went.  Figures are inline SVG.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchbag.evaluation import Evaluation
+
+THUMBNAILS = 24
+THUMBNAIL_SIDE = 144
+
+STYLE = """
+:root { --ink: #1d2733; --soft: #5b6876; --line: #dde3ea; --paper: #fff; --wash: #f6f8fa; --good: #1f7a5c; --bad: #b3402f; --blue: #2b66b1 }
+* { box-sizing: border-box }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--wash); margin: 0 }
+main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px }
+h1 { font-size: 26px; margin: 0 0 4px } h2 { font-size: 18px; margin: 0 0 4px }
+p { margin: 0 0 12px; color: var(--soft) }
+section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 20px 24px; margin-top: 20px }
+.figures { display: flex; flex-wrap: wrap; gap: 12px 40px; margin-top: 12px }
+.figures b { display: block; font-size: 28px; line-height: 1.2 } .figures span { color: var(--soft) }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 20px }
+.pair section { margin-top: 20px } .pair + section { margin-top: 20px }
+svg { max-width: 100%; height: auto; display: block } svg text { font: 12px system-ui, sans-serif; fill: var(--ink) }
+.mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 14px }
+.mistakes figure { margin: 0 } .mistakes img { width: 100%; aspect-ratio: 1; object-fit: cover; border-radius: 6px; background: var(--wash) }
+.mistakes figcaption { font-size: 13px; line-height: 1.35; overflow-wrap: anywhere } .mistakes small { color: var(--soft) }
+.no { color: var(--bad) } .yes { color: var(--good) }
+table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); font-weight: normal }
+td.number { text-align: right; font-variant-numeric: tabular-nums } th { color: var(--soft) }
+details summary { cursor: pointer; color: var(--soft) } code { font-size: 13px }
+"""
+
+
+def write_report(evaluation: Evaluation, path: str | Path, title: str, failures: Iterable[Any] = ()) -> Path:
+    """Write the report of an evaluation; ``failures`` are the images that could not be read."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(evaluation, title, list(failures)), encoding="utf-8")
+    return path
+
+
+def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:
+    """The report as one HTML page."""
+    e = evaluation
+    first = e.splits[0]
+    spread = f" ± {100 * e.std_accuracy:.1f}" if len(e.splits) > 1 else ""
+    ece = float(np.mean([s.calibration_error for s in e.splits]))
+    many = f"{len(e.splits)} random splits" if len(e.splits) > 1 else "one random split"
+    figures = [
+        (f"{100 * e.mean_accuracy:.1f}{spread} %", "mean per-class accuracy"),
+        (f"{len(e.classes)}", "classes"),
+        (f"{first.n_train} / {first.n_test}", "training / test images"),
+        (f"{100 * ece:.1f} %", "calibration error"),
+    ]
+    blocks = "".join(f"<div><b>{escape(a)}</b><span>{escape(b)}</span></div>" for a, b in figures)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} · patchbag</title><style>{STYLE}</style></head><body><main>
+<h1>{escape(title)}</h1><p>recipe <b>{escape(e.recipe)}</b>, {many}</p>
+<section><div class="figures">{blocks}</div></section>
+<section><h2>Confusion matrix</h2><p>Rows are the true classes; a cell is the share of that class's images, in percent.</p>{confusion_svg(e)}</section>
+<div class="pair"><section><h2>Accuracy by class</h2><p>Mean over splits, best first.</p>{classes_svg(e)}</section>
+<section><h2>How sure is it?</h2><p>Of the images given a probability around x, the share that was right. On the diagonal the
+probabilities mean what they say.</p>{reliability_svg(e)}</section></div>
+<section><h2>The surest mistakes</h2><p>Wrong answers with the highest stated probability: often two classes that look alike,
+or a label to look at again.</p>{mistakes_html(e)}</section>
+{failures_html(failures)}
+<section><h2>Where the time went</h2>{time_html(e)}</section>
+<section><details><summary>Parameters</summary>{parameters_html(e.parameters)}</details></section>
+</main></body></html>"""
+
+
+def confusion_svg(e: Evaluation) -> str:
+    """Heat map of the row-normalised confusion matrix."""
+    counts = e.confusion.astype(float)
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    n = len(e.classes)
+    side = 34 if n <= 20 else 20 if n <= 40 else 8
+    named = n <= 40
+    left, top = (150, 96) if named else (4, 4)
+    parts = []
+    for i in range(n):
+        y = top + i * side
+        if named:
+            parts.append(
+                f'<text x="{left - 8}" y="{y + side / 2 + 4}" text-anchor="end">{escape(_short(e.classes[i]))}</text>'
+            )
+            x = left + i * side + side / 2
+            parts.append(
+                f'<text transform="translate({x + 4},{top - 8}) rotate(-50)">{escape(_short(e.classes[i]))}</text>'
+            )
+        for j in range(n):
+            value = share[i, j]
+            colour = _blend(value, (31, 122, 92) if i == j else (179, 64, 47))
+            x = left + j * side
+            tip = f"{e.classes[i]} → {e.classes[j]}: {100 * value:.1f} % ({counts[i, j]:.0f})"
+            parts.append(
+                f'<rect x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" fill="{colour}"><title>{escape(tip)}</title></rect>'
+            )
+            if side >= 34 and value >= 0.005:
+                ink = "#fff" if value > 0.5 else "#1d2733"
+                parts.append(
+                    f'<text x="{x + side / 2}" y="{y + side / 2 + 4}" text-anchor="middle" style="fill:{ink}">{100 * value:.0f}</text>'
+                )
+    width, height = left + n * side + (70 if named else 4), top + n * side + 4
+    return f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="confusion matrix">{"".join(parts)}</svg>'
+
+
+def classes_svg(e: Evaluation) -> str:
+    """Bars of the mean accuracy of each class."""
+    means = {c: float(np.mean([s.per_class[c] for s in e.splits])) for c in e.classes}
+    order = sorted(means, key=lambda c: -means[c])
+    row, left, bar = 22, 150, 230
+    parts = []
+    for i, name in enumerate(order):
+        y, width = i * row, means[name] * bar
+        parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(_short(name))}</text>')
+        parts.append(f'<rect x="{left}" y="{y + 4}" width="{bar}" height="14" fill="#eef2f6"/>')
+        parts.append(f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="14" fill="#2b66b1"/>')
+        parts.append(f'<text x="{left + bar + 8}" y="{y + 15}">{100 * means[name]:.1f}</text>')
+    return f'<svg viewBox="0 0 {left + bar + 50} {len(order) * row}" role="img" aria-label="accuracy by class">{"".join(parts)}</svg>'
+
+
+def reliability_svg(e: Evaluation) -> str:
+    """Stated probability against the share that was right; the area of a dot is the share of images."""
+    size, left, top = 300, 44, 10
+    parts = [
+        f'<rect x="{left}" y="{top}" width="{size}" height="{size}" fill="none" stroke="#dde3ea"/>',
+        f'<line x1="{left}" y1="{top + size}" x2="{left + size}" y2="{top}" stroke="#9aa7b4" stroke-dasharray="4 4"/>',
+    ]
+    points = [(left + r["confidence"] * size, top + (1 - r["accuracy"]) * size, r) for r in e.reliability]
+    if len(points) > 1:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="#2b66b1" stroke-width="1.5"/>')
+    for x, y, r in points:
+        tip = f"stated {100 * r['confidence']:.0f} %, right {100 * r['accuracy']:.0f} %, {100 * r['share']:.1f} % of the images"
+        radius = 3 + 14 * r["share"] ** 0.5
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#2b66b1" fill-opacity="0.75"><title>{tip}</title></circle>'
+        )
+    for tick in (0, 0.5, 1):
+        parts.append(f'<text x="{left + tick * size}" y="{top + size + 18}" text-anchor="middle">{tick:g}</text>')
+        parts.append(f'<text x="{left - 8}" y="{top + (1 - tick) * size + 4}" text-anchor="end">{tick:g}</text>')
+    parts.append(f'<text x="{left + size / 2}" y="{top + size + 38}" text-anchor="middle">stated probability</text>')
+    parts.append(
+        f'<text transform="translate(12,{top + size / 2}) rotate(-90)" text-anchor="middle">share right</text>'
+    )
+    return f'<svg viewBox="0 0 {left + size + 20} {top + size + 46}" width="380" role="img" aria-label="reliability">{"".join(parts)}</svg>'
+
+
+def mistakes_html(e: Evaluation) -> str:
+    """Thumbnails of the mistakes, one an image."""
+    seen: dict[str, dict[str, Any]] = {}
+    for mistake in e.mistakes:
+        seen.setdefault(mistake["image"], mistake)
+    cards = []
+    for m in list(seen.values())[:THUMBNAILS]:
+        cards.append(
+            f'<figure><img alt="" src="{thumbnail(m["image"])}"><figcaption><span class="no">{escape(m["predicted"])}</span> '
+            f'{100 * m["probability"]:.0f} %<br>is <span class="yes">{escape(m["label"])}</span><br>'
+            f"<small>{escape(Path(m['image']).name)}</small></figcaption></figure>"
+        )
+    return f'<div class="mistakes">{"".join(cards)}</div>' if cards else "<p>There were none.</p>"
+
+
+def thumbnail(path: str) -> str:
+    """A small JPEG of the image as a data address; empty if it cannot be read any more."""
+    from PIL import Image
+
+    from patchbag.images import ImageError, load_image
+
+    try:
+        array = load_image(path, mode="rgb", max_side=4 * THUMBNAIL_SIDE).array
+    except ImageError:
+        return ""
+    image = Image.fromarray(np.clip(array, 0, 255).astype(np.uint8))
+    image.thumbnail((2 * THUMBNAIL_SIDE, 2 * THUMBNAIL_SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def failures_html(failures: list[Any]) -> str:
+    if not failures:
+        return ""
+    rows = "".join(f"<tr><td>{escape(str(f.name))}</td><td>{escape(str(f.message))}</td></tr>" for f in failures)
+    return f"<section><h2>Left out</h2><p>{len(failures)} files could not be used.</p><table>{rows}</table></section>"
+
+
+def time_html(e: Evaluation) -> str:
+    seconds = e.seconds()
+    total = max(seconds.get("total", 0.0), 1e-9)
+    images = sum(s.n_train + s.n_test for s in e.splits)
+    rows = "".join(
+        f'<tr><td>{escape(k)}</td><td class="number">{v:.2f} s</td><td class="number">{100 * v / total:.0f} %</td></tr>'
+        for k, v in seconds.items()
+        if k != "total"
+    )
+    rows += f'<tr><td>total</td><td class="number">{total:.2f} s</td><td class="number">{images / total:.0f} images/s</td></tr>'
+    return f"<table>{rows}</table>"
+
+
+def parameters_html(parameters: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(k)}</code></td><td><code>{escape(str(v))}</code></td></tr>"
+        for k, v in parameters.items()
+    )
+    return f"<table>{rows}</table>"
+
+
+def _short(name: str, length: int = 20) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def _blend(value: float, colour: tuple[int, int, int]) -> str:
+    """White at 0, the colour at 1; small values are lifted so that they can be seen."""
+    strength = value**0.6 if value > 0 else 0.0
+    base = (244, 246, 249)
+    return "#" + "".join(f"{round(b + (c - b) * strength):02x}" for b, c in zip(base, colour))

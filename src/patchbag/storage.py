@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Models on disk: one safetensors file with a JSON manifest in its header.  Loading runs no code from the file.
+
+The arrays of a fitted object are tensors; everything else is a tree of JSON values, in which
+
+* ``{"$tensor": name}`` is an array, ``{"$strings": [...]}`` an array of labels,
+* ``{"$tuple": [...]}``, ``{"$dict": {...}}``, ``{"$float": "nan"}`` are what JSON has no word for,
+* ``{"$object": "FisherVector", "params": {...}, "state": {...}}`` is an estimator: its constructor parameters and its
+  fitted attributes (those that end in an underscore), or a dataset of arrays with its fields.
+
+Names of classes are looked up in ``CLASSES``, the closed list of what a model may consist of; a name that is not there
+is an error.  A checksum over the manifest and all tensors tells a damaged file from a good one.  ``VERSION`` counts up
+when the layout changes; a reader accepts every version up to its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = "patchbag-model"
+VERSION = 1
+
+# class name -> module; the only classes that a model file can name
+CLASSES = {
+    "BagOfWords": "patchbag.encodings.words",
+    "BagPCA": "patchbag.features.projection",
+    "Bags": "patchbag.bags",
+    "Categorizer": "patchbag.categorizer",
+    "ColorStatistics": "patchbag.features.color",
+    "DenseSIFT": "patchbag.features.dense_sift",
+    "FisherVector": "patchbag.encodings.fisher",
+    "GaussianParameters": "patchbag.mixture.parameters",
+    "LinearClassifier": "patchbag.classifiers.linear",
+    "Normalizer": "patchbag.encodings.normalize",
+    "PerDescriptor": "patchbag.features.projection",
+    "SpatialPyramid": "patchbag.mixture.spatial",
+    "Statistics": "patchbag.mixture.statistics",
+    "UniversalMixture": "patchbag.mixture.gaussian",
+    "UniversalStatistics": "patchbag.mixture.statistics",
+    "VLAD": "patchbag.encodings.vlad",
+    # scikit-learn's, which recipes are made of
+    "LinearSVC": "sklearn.svm",
+    "LogisticRegression": "sklearn.linear_model",
+    "Pipeline": "sklearn.pipeline",
+    "StandardScaler": "sklearn.preprocessing",
+}
+
+
+class ModelFileError(ValueError):
+    """A file that is not a readable patchbag model."""
+
+
+def save(obj: Any, path: str | Path) -> Path:
+    """Write a fitted object to one file; an existing file is replaced only when the new one is complete."""
+    from safetensors.numpy import save_file
+
+    path = Path(path)
+    tensors: dict[str, np.ndarray] = {}
+    tree = _encode(obj, tensors, type(obj).__name__)
+    from patchbag import __version__
+
+    manifest = {"format": FORMAT, "version": VERSION, "patchbag": __version__, "model": tree}
+    manifest["checksum"] = _checksum(tree, tensors)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        save_file(tensors, partial, metadata={FORMAT: json.dumps(manifest)})
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def load(path: str | Path) -> Any:
+    """The object that ``save`` wrote; :class:`ModelFileError` says what is wrong with any other file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as read_tensors
+
+    path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a folder; a patchbag model is one file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"cannot read the model {path}: {error.strerror or error}") from error
+    manifest = _read_manifest(data, path)
+    try:
+        tensors = read_tensors(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} is damaged or truncated: {error}") from error
+    if _checksum(manifest.get("model"), tensors) != manifest.get("checksum"):
+        raise ModelFileError(f"{path} is damaged: its checksum does not match its contents; copy or train it again")
+    try:
+        return _decode(manifest["model"], tensors)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"{path} does not describe a model of this version: {error}") from error
+
+
+def _read_manifest(data: bytes, path: Path) -> dict[str, Any]:
+    foreign = ModelFileError(f"{path} is not a patchbag model (made by 'patchbag train' or Categorizer.save)")
+    if len(data) < 8:
+        raise foreign
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > len(data) - 8 or length > 100_000_000:
+        # a pickle, a picture or the first half of a model all end up here
+        raise ModelFileError(f"{path} is not a patchbag model, or is truncated")
+    try:
+        header = json.loads(data[8 : 8 + length])
+        manifest = json.loads(header["__metadata__"][FORMAT])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise foreign from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise foreign
+    version = manifest.get("version")
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        raise ModelFileError(
+            f"{path} has model format version {version}, this patchbag reads up to {VERSION}: upgrade it"
+        )
+    return manifest
+
+
+def _checksum(tree: Any, tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(json.dumps(tree, sort_keys=True).encode(), digest_size=16)
+    for name in sorted(tensors):
+        a = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {a.dtype.str} {a.shape}".encode())
+        digest.update(a.data if a.size else b"")
+    return digest.hexdigest()
+
+
+# --- objects to trees --------------------------------------------------------------------------------------------
+
+
+def _encode(value: Any, tensors: dict[str, np.ndarray], where: str) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, np.generic):
+        return _encode(value.item(), tensors, where)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.ndarray):
+        return _encode_array(value, tensors, where)
+    if isinstance(value, list):
+        return [_encode(v, tensors, f"{where}.{i}") for i, v in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"$tuple": [_encode(v, tensors, f"{where}.{i}") for i, v in enumerate(value)]}
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return {"$dict": {k: _encode(v, tensors, f"{where}.{k}") for k, v in value.items()}}
+    return _encode_object(value, tensors, where)
+
+
+def _encode_array(value: np.ndarray, tensors: dict[str, np.ndarray], where: str) -> Any:
+    if value.dtype.kind in "US" or (value.dtype.kind == "O" and all(isinstance(v, str) for v in value.flat)):
+        return {"$strings": value.tolist()}
+    if value.dtype.kind not in "fiub":
+        raise TypeError(f"{where} is an array of {value.dtype}, which a model file cannot hold")
+    tensors[where] = np.ascontiguousarray(value)
+    return {"$tensor": where}
+
+
+def _encode_object(value: Any, tensors: dict[str, np.ndarray], where: str) -> Any:
+    name = type(value).__name__
+    if name not in CLASSES or not type(value).__module__.startswith(CLASSES[name].split(".")[0]):
+        raise TypeError(
+            f"{where} is a {type(value).__module__}.{name}, which a model file cannot hold; "
+            "models consist of patchbag's own steps and a few of scikit-learn's"
+        )
+    params, state = _parts(value)
+    tree: dict[str, Any] = {"$object": name}
+    tree["params"] = {k: _encode(v, tensors, f"{where}.{k}") for k, v in params.items()}
+    if state:
+        tree["state"] = {k: _encode(v, tensors, f"{where}.{k}") for k, v in state.items()}
+    return tree
+
+
+def _parts(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the constructor takes, and what fitting added."""
+    if hasattr(value, "get_params"):
+        params = value.get_params(deep=False)
+        # where models are trained says nothing about where they are used
+        params = {k: v for k, v in params.items() if k not in RUNTIME_PARAMETERS}
+        return params, {k: v for k, v in vars(value).items() if _is_fitted_attribute(k)}
+    if is_dataclass(value):
+        return {f.name: getattr(value, f.name) for f in fields(value)}, {}
+    return value.stored_parameters(), {}
+
+
+RUNTIME_PARAMETERS = ("n_jobs", "n_threads", "cache", "verbose", "memory", "progress")
+
+
+def _is_fitted_attribute(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_")
+
+
+# --- trees to objects --------------------------------------------------------------------------------------------
+
+
+def _decode(tree: Any, tensors: dict[str, np.ndarray]) -> Any:
+    if isinstance(tree, list):
+        return [_decode(v, tensors) for v in tree]
+    if not isinstance(tree, dict):
+        return tree
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "$tensor": lambda v: tensors[v],
+        "$strings": lambda v: np.array(v, dtype=str),
+        "$tuple": lambda v: tuple(_decode(x, tensors) for x in v),
+        "$dict": lambda v: {k: _decode(x, tensors) for k, x in v.items()},
+        "$float": float,
+        "$object": lambda v: _decode_object(tree, tensors),
+    }
+    for kind, decode in kinds.items():
+        if kind in tree:
+            return decode(tree[kind])
+    raise ModelFileError(f"unknown entry {next(iter(tree), '')!r}")
+
+
+def _decode_object(tree: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+    name = tree["$object"]
+    if name not in CLASSES:
+        raise ModelFileError(f"it names {name!r}, which is not a part of patchbag models")
+    cls = getattr(import_module(CLASSES[name]), name)
+    obj = cls(**{k: _decode(v, tensors) for k, v in tree["params"].items()})
+    for key, value in tree.get("state", {}).items():
+        if not _is_fitted_attribute(key):
+            raise ModelFileError(f"it sets {key!r}, which is not a fitted attribute")
+        setattr(obj, key, _decode(value, tensors))
+    return obj

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from patchbag.bags import Bags
+from patchbag.features import extraction
+from patchbag.features.cache import FeatureCache
+from patchbag.features.color import ColorStatistics
+from patchbag.features.dense_sift import DenseSIFT
+from patchbag.features.extraction import Failure, FeatureExtractor
+from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+
+
+class Rows(FeatureExtractor):
+    """The rows of an image cut to four columns, and a count of how often it was asked."""
+
+    calls = 0
+
+    def __init__(self, factor=1.0, n_jobs=None, cache=None, max_side=MAX_SIDE, max_pixels=MAX_PIXELS):
+        self.factor = factor
+        self.n_jobs = n_jobs
+        self.cache = cache
+        self.max_side = max_side
+        self.max_pixels = max_pixels
+
+    def describe(self, image):
+        type(self).calls += 1
+        if image[0, 0] == 13:
+            raise ImageError("brings bad luck")
+        if image[0, 0] == 14:
+            return np.empty((0, 4), np.float32), np.empty((0, 2), np.float32)
+        values = image[:, :4].astype(np.float32) * self.factor
+        return values, np.full((len(values), 2), 0.5, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def reset():
+    Rows.calls = 0
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Seven files, of which 2, 3 and 6 are broken."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for i in range(7):
+        path = tmp_path / f"{i}.png"
+        Image.fromarray(rng.integers(20, 256, (20 + i, 24), dtype=np.uint8)).save(path)
+        paths.append(path)
+    paths[2].write_text("not a picture")
+    paths[3] = tmp_path / "missing.png"
+    paths[6].write_bytes(paths[6].read_bytes()[:200])
+    return paths
+
+
+def assert_same(one: Bags, other: Bags):
+    assert one.values.dtype == other.values.dtype
+    np.testing.assert_array_equal(one.values, other.values)
+    np.testing.assert_array_equal(one.offsets, other.offsets)
+    np.testing.assert_array_equal(one.positions, other.positions)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_broken_images_are_listed_and_never_shift_the_others(folder, tmp_path, cached):
+    labels = np.arange(7) * 10
+    rows = Rows(cache=tmp_path / "cache" if cached else None)
+    for _ in range(2):
+        bags, kept, failures = rows.extract(folder, on_error="skip")
+        assert kept.tolist() == [0, 1, 4, 5]
+        assert bags.sizes.tolist() == [20, 21, 24, 25]
+        assert labels[kept].tolist() == [0, 10, 40, 50]
+        assert [(f.index, f.name) for f in failures] == [(i, str(folder[i])) for i in (2, 3, 6)]
+        assert "not an image" in failures[0].message and "no such file" in failures[1].message
+        for bag, index in zip(bags, kept):
+            np.testing.assert_array_equal(bag, np.asarray(Image.open(folder[index]))[:, :4])
+
+
+def test_raising_names_the_first_broken_image(folder):
+    with pytest.raises(ImageError, match=r"image 2 of 7, .*2\.png: is not an image"):
+        Rows().transform(folder)
+
+
+def test_an_error_or_an_empty_bag_of_a_feature_is_a_failure_of_that_image():
+    images = [np.full((8, 8), v, np.uint8) for v in (1, 13, 14, 2)]
+    bags, kept, failures = Rows().extract(images, on_error="skip")
+    assert kept.tolist() == [0, 3]
+    assert [f.message for f in failures] == ["brings bad luck", "has no descriptors left"]
+    assert bags.values[:, 0].tolist() == [1] * 8 + [2] * 8
+
+
+def test_all_images_failing_gives_no_bags_and_all_failures():
+    bags, kept, failures = Rows().extract([b"x", b"y"], on_error="skip")
+    assert (len(bags), len(kept), len(failures)) == (0, 0, 2)
+    assert len(Rows().transform([])) == 0
+
+
+def test_any_kind_of_source_gives_the_same_bag(folder, tmp_path):
+    array = np.asarray(Image.open(folder[0]))
+    sources = [folder[0], str(folder[0]), folder[0].read_bytes(), array, Image.open(folder[0])]
+    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
+        bags = Rows(cache=cache).transform(sources)
+        for bag in bags:
+            np.testing.assert_array_equal(bag, array[:, :4])
+
+
+def test_the_cache_answers_instead_of_the_feature(folder, tmp_path):
+    good = [folder[0], folder[1], folder[4]]
+    cold = Rows(cache=tmp_path / "cache").transform(good)
+    assert Rows.calls == 3
+    assert_same(Rows(cache=tmp_path / "cache").transform(good), cold)
+    assert Rows.calls == 3
+    assert_same(Rows().transform(good), cold)
+    assert FeatureCache(tmp_path / "cache").info().entries == 3
+
+
+def test_the_cache_knows_content_and_parameters_but_not_names(folder, tmp_path):
+    cache = tmp_path / "cache"
+    Rows(cache=cache).transform(folder[:1])
+    moved = folder[0].rename(tmp_path / "moved.png")
+    Rows(cache=cache).transform([moved])
+    assert Rows.calls == 1
+    doubled = Rows(factor=2.0, cache=cache).transform([moved])
+    assert Rows.calls == 2
+    np.testing.assert_array_equal(doubled.values, 2 * Rows(cache=cache).transform([moved]).values)
+    Image.fromarray(np.full((20, 24), 77, np.uint8)).save(moved)
+    assert np.all(Rows(cache=cache).transform([moved]).values == 77)
+    Rows(cache=cache, max_side=10).transform([moved])
+    assert Rows.calls == 4
+
+
+def test_a_damaged_entry_is_computed_again(folder, tmp_path):
+    cold = Rows(cache=tmp_path / "cache").transform(folder[:1])
+    (path,) = (tmp_path / "cache").rglob("*.features")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert_same(Rows(cache=tmp_path / "cache").transform(folder[:1]), cold)
+    assert Rows.calls == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_features_are_the_same_bits_cold_and_warm(tmp_path, dtype):
+    images = [np.random.default_rng(i).integers(0, 256, (40 + i, 50, 3), dtype=np.uint8) for i in range(3)]
+    for kind in (DenseSIFT, ColorStatistics):
+        plain = kind(8, dtype=dtype).transform(images)
+        cached = kind(8, dtype=dtype, cache=tmp_path)
+        assert_same(cached.transform(images), plain)
+        assert_same(cached.transform(images), plain)
+    assert FeatureCache(tmp_path).info().entries == 6
+
+
+@pytest.mark.parametrize("parallel", ["threads", "processes"])
+def test_several_jobs_give_the_same_bags_and_the_same_failures(tmp_path, monkeypatch, parallel):
+    monkeypatch.setattr(DenseSIFT, "parallel", parallel)
+    monkeypatch.setattr(extraction, "PATIENCE", 0.0)
+    monkeypatch.setattr(extraction, "FIRST", 3)
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (30 + i % 5, 40), dtype=np.uint8) for i in range(20)]
+    images[9] = np.zeros((5, 5), np.uint8)
+    images[17] = b"broken"
+    here = DenseSIFT(8, (4,), dtype="uint8").extract(images, on_error="skip")
+    seen = []
+    there = DenseSIFT(8, (4,), dtype="uint8", n_jobs=2, cache=tmp_path).extract(
+        images, on_error="skip", progress=lambda done, total: seen.append((done, total))
+    )
+    assert_same(here.bags, there.bags)
+    np.testing.assert_array_equal(here.kept, there.kept)
+    assert here.failures == there.failures
+    assert [f.index for f in there.failures] == [9, 17]
+    assert seen == [(i + 1, 20) for i in range(20)]
+    with pytest.raises(ImageError, match="image 9 of 20"):
+        DenseSIFT(8, (4,), n_jobs=2).transform(images)
+
+
+def test_short_work_starts_no_processes(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("started processes for milliseconds of work")
+
+    monkeypatch.setattr(extraction, "Parallel", refuse)
+    images = [np.full((8, 8), i, np.uint8) for i in range(1, 13)]
+    assert len(Rows(n_jobs=2).transform(images)) == 12
+
+
+def test_blocks_are_packed_in_order(monkeypatch):
+    monkeypatch.setattr(extraction, "BLOCK", 2)
+    monkeypatch.setattr(extraction, "BLOCK_BYTES", 200)
+    images = [np.full((4 + i % 3 * 10, 6), 20 + i, np.uint8) for i in range(9)]
+    bags = Rows().transform(images)
+    assert bags.sizes.tolist() == [4, 14, 24] * 3
+    for i, bag in enumerate(bags):
+        assert np.all(bag == 20 + i)
+    assert bags.positions.shape == (len(bags.values), 2)
+
+
+def test_streaming_yields_each_image_or_its_failure(folder):
+    results = list(Rows().stream(folder))
+    assert [isinstance(r, Failure) for r in results] == [False, False, True, True, False, False, True]
+    np.testing.assert_array_equal(results[0][0], Rows().transform(folder[:1]).values)
+
+
+@pytest.mark.parametrize("one", ["photo.jpg", b"bytes", np.zeros((8, 8)), Image.new("L", (8, 8))])
+def test_a_single_image_is_not_taken_for_a_sequence(one):
+    with pytest.raises(ValueError, match=r"sequence of images.*pass \[image\]"):
+        Rows().transform(one)
+
+
+def test_on_error_must_be_one_of_two_words():
+    with pytest.raises(ValueError, match="on_error"):
+        Rows().extract([], on_error="ignore")
+
+
+def test_arrays_of_paths_and_stacks_of_images_are_sequences(folder):
+    assert len(Rows().transform(np.array([str(folder[0]), str(folder[1])]))) == 2
+    assert len(Rows().transform(np.ones((3, 8, 8), np.uint8))) == 3
+
+
+def test_an_extractor_opens_a_pipeline():
+    rng = np.random.default_rng(0)
+    images = [rng.integers(20, 90 + 150 * (i % 2), (12, 8), dtype=np.uint8) for i in range(20)]
+    labels = np.arange(20) % 2
+    means = FunctionTransformer(lambda bags: np.stack([bag.mean(axis=0) for bag in bags]))
+    model = make_pipeline(Rows(factor=0.01), means, LogisticRegression(C=100))
+    assert model.fit(images, labels).score(images, labels) == 1.0
+    assert model.set_params(rows__factor=0.02)[0].factor == 0.02
+    assert_same(Rows().fit_transform(images), Rows().transform(images))

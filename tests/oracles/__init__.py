@@ -1,0 +1,1 @@
+"""Slow, literal versions of the formulas: what the fast code is tested against."""
