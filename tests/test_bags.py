@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 
-from patchbag import Bags, BagOfWords, UniversalMixture, UniversalStatistics, as_bags
+from patchbag import BagOfWords, Bags, UniversalMixture, UniversalStatistics, as_bags
 from patchbag.bags import concatenate, map_values
 
 
@@ -157,7 +157,7 @@ def test_a_damaged_bag_folder_is_a_clear_error(tmp_path, bags, damage):
     else:
         data = (path / "values.npy").read_bytes()
         (path / "values.npy").write_bytes(data[:200])
-    with pytest.raises(ValueError, match="not a folder written|version 99|missing or damaged"):
+    with pytest.raises(ValueError, match=r"not a folder written|version 99|missing or damaged"):
         Bags.open(path)
 
 

@@ -15,14 +15,22 @@ _HOME = {
     "BagOfWords": "patchbag.encodings.words",
     "BagPCA": "patchbag.features.projection",
     "Bags": "patchbag.bags",
+    "Categorizer": "patchbag.categorizer",
+    "ColorStatistics": "patchbag.features.color",
+    "DenseSIFT": "patchbag.features.dense_sift",
     "FisherVector": "patchbag.encodings.fisher",
+    "ImageError": "patchbag.images",
+    "LinearClassifier": "patchbag.classifiers.linear",
     "Normalizer": "patchbag.encodings.normalize",
     "PerDescriptor": "patchbag.features.projection",
+    "SpatialPyramid": "patchbag.mixture.spatial",
     "Statistics": "patchbag.mixture.statistics",
     "UniversalMixture": "patchbag.mixture.gaussian",
     "UniversalStatistics": "patchbag.mixture.statistics",
     "VLAD": "patchbag.encodings.vlad",
     "as_bags": "patchbag.bags",
+    "load_image": "patchbag.images",
+    "make_recipe": "patchbag.recipes",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]

@@ -229,37 +229,35 @@ def predict(
         broken = {f.index for f in failures}
         good = [p for i, p in enumerate(paths) if i not in broken]
         probabilities: Any = categorizer.predict_proba(good) if good else []
-    names = [str(c) for c in categorizer.classes_]
+    print_predictions(good, probabilities, [str(c) for c in categorizer.classes_], top, as_json)
     if as_json:
-        for path, row in zip(good, probabilities):
-            order = row.argsort()[::-1]
-            ranked = {names[i]: round(float(row[i]), 6) for i in order}
-            print(
-                json.dumps(
-                    {
-                        "image": path,
-                        "label": names[order[0]],
-                        "probability": ranked[names[order[0]]],
-                        "probabilities": ranked,
-                    }
-                )
-            )
         for failure in failures:
             print(json.dumps({"image": paths[failure.index], "error": failure.message}))
     else:
-        table = Table(
-            "image", "label", "probability", *(["next"] if top > 1 and len(names) > 1 else []), box=None, pad_edge=False
-        )
-        for path, row in zip(good, probabilities):
-            order = row.argsort()[::-1][:top]
-            others = ", ".join(f"{names[i]} {100 * row[i]:.0f} %" for i in order[1:])
-            cells = [_literal(path), f"[bold]{_literal(names[order[0]])}[/]", f"{100 * row[order[0]]:.1f} %"]
-            table.add_row(*cells, *([_literal(others)] if len(table.columns) > 3 else []))
-        if good:
-            out.print(table)
         list_failures(failures, len(paths))
     if not good:
         raise typer.Exit(1)
+
+
+def print_predictions(paths: list[str], probabilities: Any, names: list[str], top: int, as_json: bool) -> None:
+    """JSON lines, a table on a terminal, or tab-separated lines for the next program in a pipe."""
+    table = Table("image", "label", "probability", "next", box=None, pad_edge=False)
+    table.columns[0].overflow = "fold"
+    for path, row in zip(paths, probabilities):
+        order = [int(i) for i in row.argsort()[::-1]]
+        best = names[order[0]]
+        if as_json:
+            ranked = {names[i]: round(float(row[i]), 6) for i in order}
+            print(json.dumps({"image": path, "label": best, "probability": ranked[best], "probabilities": ranked}))
+        elif out.is_terminal:
+            others = ", ".join(f"{names[i]} {100 * row[i]:.0f} %" for i in order[1:top])
+            table.add_row(
+                _literal(path), f"[bold]{_literal(best)}[/]", f"{100 * row[order[0]]:.1f} %", _literal(others)
+            )
+        else:
+            print("\t".join([path, *(f"{names[i]}\t{row[i]:.4f}" for i in order[:top])]))
+    if table.row_count:
+        out.print(table)
 
 
 @app.command()

@@ -41,7 +41,7 @@ class ImageFolder:
 
     def take(self, index: Any) -> ImageFolder:
         """The images at the given positions, with their labels."""
-        index = np.asarray(index)
+        index = np.asarray(index, dtype=np.int64)
         return ImageFolder([self.paths[i] for i in index], self.labels[index], self.passed_over)
 
 
@@ -126,7 +126,7 @@ def random_split(
         members = generator.permutation(np.flatnonzero(labels == name))
         if len(members) <= train_per_class:
             raise ValueError(
-                f"class {name!r} has {len(members)} images: {train_per_class} for training leave none for testing"
+                f"class {str(name)!r} has {len(members)} images: {train_per_class} for training leave none for testing"
             )
         train.append(members[:train_per_class])
         stop = None if test_per_class is None else train_per_class + test_per_class

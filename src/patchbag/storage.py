@@ -63,7 +63,7 @@ class ModelFileError(ValueError):
 
 def save(obj: Any, path: str | Path) -> Path:
     """Write a fitted object to one file; an existing file is replaced only when the new one is complete."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save as to_bytes
 
     path = Path(path)
     tensors: dict[str, np.ndarray] = {}
@@ -75,7 +75,7 @@ def save(obj: Any, path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        save_file(tensors, partial, metadata={FORMAT: json.dumps(manifest)})
+        partial.write_bytes(to_bytes(tensors, metadata={FORMAT: json.dumps(manifest)}))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from patchbag import Bags, Categorizer
+from patchbag.recipes import RECIPES, apply_runtime, extractors, make_recipe
+
+SMALL = {"recipe__statistics__mixture__n_components": 4, "recipe__statistics__projection__n_components": 12}
+
+
+@pytest.fixture(scope="module")
+def trained(textures) -> Categorizer:
+    images, labels = textures
+    return Categorizer("fisher").set_params(**SMALL).fit(images[::2], labels[::2])
+
+
+@pytest.mark.parametrize("recipe", ["words", "fisher"])
+def test_a_recipe_tells_textures_apart(textures, recipe):
+    images, labels = textures
+    categorizer = Categorizer(recipe).fit(images[::2], labels[::2])
+    assert categorizer.score(images[1::2], labels[1::2]) > 0.9
+    assert categorizer.classes_.tolist() == ["bars", "diagonals", "stripes"]
+    assert set(categorizer.seconds_) == {name for name, _ in make_recipe(recipe).steps}
+
+
+def test_probabilities_scores_and_labels_agree(trained, textures):
+    images, _ = textures
+    p, s = trained.predict_proba(images), trained.decision_function(images)
+    assert p.shape == s.shape == (36, 3)
+    assert np.allclose(p.sum(axis=1), 1)
+    assert np.array_equal(p.argmax(axis=1), s.argmax(axis=1))
+    assert np.array_equal(trained.classes_[p.argmax(axis=1)], trained.predict(images))
+
+
+def test_images_come_as_arrays_paths_pil_images_bytes_or_bags(trained, textures, picture_folder):
+    images, _ = textures
+    path = picture_folder / "bars" / "00.png"
+    expected = trained.predict_proba(images[:1])
+    for source in (str(path), path, Image.open(path), path.read_bytes()):
+        assert np.allclose(trained.predict_proba([source]), expected)
+    bags = extractors(trained.recipe_)[0].transform(images[:1])
+    assert isinstance(bags, Bags) and np.allclose(trained.predict_proba(bags), expected)
+
+
+def test_training_on_bags_equals_training_on_their_images(trained, textures):
+    images, labels = textures
+    bags = extractors(trained.recipe_)[0].transform(images[::2])
+    again = Categorizer("fisher").set_params(**SMALL).fit(bags, labels[::2])
+    assert np.array_equal(again.decision_function(images), trained.decision_function(images))
+
+
+def test_prediction_does_not_depend_on_the_chunks(trained, textures, monkeypatch):
+    images, _ = textures
+    whole = trained.predict_proba(images)
+    monkeypatch.setattr("patchbag.categorizer.CHUNK", 5)
+    assert np.allclose(trained.predict_proba(images), whole, atol=1e-6)
+
+
+def test_parameters_are_reached_in_scikit_learns_way():
+    categorizer = Categorizer("words")
+    assert categorizer.get_params()["recipe__features__step"] == 8
+    changed = clone(categorizer).set_params(recipe__features__step=12)
+    assert changed.get_params()["recipe__features__step"] == 12
+    assert clone(changed).get_params()["recipe__features__step"] == 12
+    assert categorizer.recipe == "words"
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        categorizer.set_params(recipe__features__stride=3)
+    with pytest.raises(ValueError, match="no recipe 'magic'"):
+        Categorizer("magic").fit([np.zeros((40, 40))], ["a"])
+
+
+def test_scikit_learns_tools_take_images(textures):
+    images, labels = textures
+    small = Categorizer("words").set_params(**SMALL)
+    assert cross_val_score(small, images, labels, cv=2).mean() > 0.8
+    search = GridSearchCV(small, {"recipe__encoding__normalize": [True, False]}, cv=2).fit(images, labels)
+    assert search.best_score_ > 0.8
+
+
+def test_the_same_seed_gives_the_same_answers(textures):
+    images, labels = textures
+    a, b = (Categorizer("words", random_state=3).fit(images[::2], labels[::2]) for _ in range(2))
+    assert np.array_equal(a.decision_function(images), b.decision_function(images))
+
+
+def test_runtime_settings_reach_every_step():
+    pipeline = apply_runtime(make_recipe("fisher"), n_jobs=2, cache="somewhere", random_state=5)
+    params = pipeline.get_params()
+    assert params["features__n_jobs"] == 2 and params["features__cache"] == "somewhere"
+    assert params["statistics__mixture__random_state"] == params["statistics__projection__random_state"] == 5
+
+
+def test_bad_input_is_a_clear_error(trained, textures, tmp_path):
+    images, labels = textures
+    with pytest.raises(ValueError, match="36 images but 3 labels"):
+        Categorizer().fit(images, labels[:3])
+    with pytest.raises(ValueError, match="no images"):
+        Categorizer().fit([], [])
+    with pytest.raises(ValueError, match="no images"):
+        trained.predict([])
+    (tmp_path / "a.jpg").write_text("not a picture")
+    with pytest.raises(ValueError, match=r"a\.jpg"):
+        trained.predict([tmp_path / "a.jpg"])
+
+
+def test_every_recipe_says_what_it_is():
+    for name, recipe in RECIPES.items():
+        assert recipe.name == name and recipe.summary and recipe.paper
+        assert next(iter(make_recipe(name).named_steps)) == "features"

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import Pipeline
+
+from patchbag import Categorizer, UniversalMixture, storage
+from patchbag.storage import ModelFileError
+
+# written by version 0.1.0 of patchbag (tests/data/make_model.py); it must load for ever
+FIXTURE = Path(__file__).parent / "data" / "words-v1.patchbag"
+
+
+@pytest.fixture(scope="module")
+def trained(textures):
+    images, labels = textures
+    small = {"recipe__statistics__mixture__n_components": 3, "recipe__statistics__projection__n_components": 8}
+    return Categorizer("fisher", n_jobs=1).set_params(**small).fit(images[::3], labels[::3])
+
+
+@pytest.fixture(scope="module")
+def model(trained, tmp_path_factory):
+    return trained.save(tmp_path_factory.mktemp("model") / "m.patchbag")
+
+
+def test_predictions_are_identical_after_a_round_trip(trained, model, textures):
+    again = Categorizer.load(model)
+    images, _ = textures
+    assert np.array_equal(again.decision_function(images), trained.decision_function(images))
+    assert np.array_equal(again.predict_proba(images), trained.predict_proba(images))
+    assert again.classes_.tolist() == trained.classes_.tolist()
+    assert again.get_params()["recipe__statistics__mixture__n_components"] == 3
+
+
+def test_a_model_of_the_first_version_still_loads_and_says_the_same(textures):
+    images, _ = textures
+    expected = json.loads(FIXTURE.with_suffix(".json").read_text())
+    categorizer = Categorizer.load(FIXTURE)
+    assert categorizer.classes_.tolist() == expected["classes"]
+    assert np.allclose(categorizer.predict_proba(images[::6]), expected["probabilities"], atol=2e-3)
+
+
+def test_a_loaded_mixture_can_be_trained_further(bags, tmp_path):
+    online = UniversalMixture(3).partial_fit(bags[:15])
+    storage.save(online, tmp_path / "m")
+    again = storage.load(tmp_path / "m")
+    assert np.allclose(again.partial_fit(bags[15:]).means_, online.partial_fit(bags[15:]).means_)
+
+
+def test_a_failed_save_leaves_the_old_file_alone(trained, model, tmp_path):
+    path = tmp_path / "m"
+    path.write_bytes(model.read_bytes())
+    broken = Categorizer(Pipeline([("classifier", RandomForestClassifier())]))
+    broken.recipe_ = broken.recipe
+    with pytest.raises(TypeError, match=r"RandomForestClassifier, which a model file cannot hold"):
+        broken.save(path)
+    assert path.read_bytes() == model.read_bytes()
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def header_of(data: bytes) -> tuple[int, dict]:
+    (length,) = struct.unpack("<Q", data[:8])
+    return length, json.loads(data[8 : 8 + length])
+
+
+def with_manifest(data: bytes, change) -> bytes:
+    """The file with its manifest changed and everything else, checksum included, as it was."""
+    length, header = header_of(data)
+    manifest = json.loads(header["__metadata__"]["patchbag-model"])
+    change(manifest)
+    header["__metadata__"]["patchbag-model"] = json.dumps(manifest)
+    new = json.dumps(header).encode()
+    return struct.pack("<Q", len(new)) + new + data[8 + length :]
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda d: b"", "not a patchbag model"),
+        (lambda d: d[: len(d) // 2], "damaged or truncated|truncated"),
+        (lambda d: d[:100], "truncated"),
+        (flip, "checksum does not match"),
+        (lambda d: b"\x89PNG\r\n" + d, "not a patchbag model"),
+        (lambda d: pickle.dumps({"a": 1}), "not a patchbag model"),
+        (lambda d: with_manifest(d, lambda m: m.update(version=99)), "version 99"),
+        (lambda d: with_manifest(d, lambda m: m["model"].update({"$object": "os.system"})), "checksum"),
+    ],
+)
+def test_damaged_truncated_and_foreign_files_are_clear_errors(model, tmp_path, damage, message):
+    path = tmp_path / "broken"
+    path.write_bytes(damage(model.read_bytes()))
+    with pytest.raises(ModelFileError, match=message):
+        storage.load(path)
+
+
+def test_missing_files_folders_and_other_safetensors_are_clear_errors(tmp_path):
+    with pytest.raises(ModelFileError, match="cannot read the model"):
+        storage.load(tmp_path / "none")
+    with pytest.raises(ModelFileError, match="is a folder"):
+        storage.load(tmp_path)
+    save_file({"a": np.zeros(3)}, tmp_path / "other")
+    with pytest.raises(ModelFileError, match="not a patchbag model"):
+        storage.load(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    "tree, message",
+    [
+        ({"$object": "system", "params": {}}, "'system', which is not a part"),
+        ({"$object": "BagOfWords", "params": {}, "state": {"transform": 1}}, "not a fitted attribute"),
+        ({"$object": "BagOfWords", "params": {"nonsense": 1}}, "does not describe a model"),
+        ({"$tensor": "absent"}, "does not describe a model"),
+        ({"$what": 1}, "unknown entry"),
+    ],
+)
+def test_a_file_cannot_name_other_classes_or_replace_methods(tmp_path, tree, message):
+    manifest = {"format": storage.FORMAT, "version": 1, "model": tree, "checksum": storage._checksum(tree, {})}
+    save_file({}, tmp_path / "evil", metadata={storage.FORMAT: json.dumps(manifest)})
+    with pytest.raises(ModelFileError, match=message):
+        storage.load(tmp_path / "evil")
+
+
+def test_a_model_of_another_kind_is_not_a_categorizer(bags, tmp_path):
+    storage.save(UniversalMixture(2).fit(bags), tmp_path / "m")
+    with pytest.raises(ModelFileError, match="holds a UniversalMixture, not a Categorizer"):
+        Categorizer.load(tmp_path / "m")
+
+
+def test_every_class_that_a_model_may_name_exists():
+    from importlib import import_module
+
+    for name, module in storage.CLASSES.items():
+        assert isinstance(getattr(import_module(module), name), type)
