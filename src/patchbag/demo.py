@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The demonstration: the whole path on photographs that come with scikit-image and scikit-learn.
 
-Every photograph is a class.  Overlapping tiles from its left part train, tiles from its right part
-test; no pixel is in both.  What the recipe has
-to learn is the texture and the shapes of a scene, not its pixels.
+Every photograph is a class and is cut into tiles that do not overlap.  Of its columns of tiles every third one tests
+and the others train: what the recipe has to learn is the textures and shapes of a scene, not its pixels.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from PIL import Image
 
 from patchbag.categorizer import Categorizer
 from patchbag.datasets import ImageFolder, open_folder
-from patchbag.evaluation import Evaluation, evaluate_split, recipe_name, reliability_table
+from patchbag.evaluation import Evaluation, evaluate_split, json_parameters, recipe_name, reliability_table
 from patchbag.report import write_report
 
 # class -> file in the folder of scikit-image's data, or a photograph of scikit-learn's
@@ -38,8 +37,7 @@ PHOTOGRAPHS = {
     "retina": "retina.jpg",
     "tissue": "ihc.png",
 }
-TILE = 96
-TRAIN_SHARE = 0.6
+TILE = 80
 
 
 @dataclass
@@ -77,15 +75,13 @@ def cut_tiles(folder: Path) -> tuple[ImageFolder, ImageFolder]:
         image = photograph(name)
         # one scale for all, so that the size of the picture does not give the class away
         image.thumbnail((640, 640))
-        border = int(image.width * TRAIN_SHARE)
-        for part, left, right, stride in (("train", 0, border, TILE // 2), ("test", border, image.width, TILE)):
-            target = folder / part / name
-            target.mkdir(parents=True, exist_ok=True)
-            corners = [
-                (x, y) for y in range(0, image.height - TILE + 1, stride) for x in range(left, right - TILE + 1, stride)
-            ]
-            for x, y in corners:
-                image.crop((x, y, x + TILE, y + TILE)).save(target / f"{y:03d}-{x:03d}.png")
+        for row in range(image.height // TILE):
+            for column in range(image.width // TILE):
+                part = "test" if column % 3 == 2 else "train"
+                target = folder / part / name
+                target.mkdir(parents=True, exist_ok=True)
+                x, y = column * TILE, row * TILE
+                image.crop((x, y, x + TILE, y + TILE)).save(target / f"row{row}-column{column}.png")
     return open_folder(folder / "train"), open_folder(folder / "test")
 
 
@@ -96,7 +92,12 @@ def run_demo(categorizer: Categorizer, output: Path, progress: Callable[[str], N
         shutil.rmtree(tiles)
     train, test = cut_tiles(tiles)
     progress(f"training on {len(train)} tiles, testing on {len(test)}")
-    result = Evaluation(recipe_name(categorizer), train.classes, {})
+    result = Evaluation(
+        recipe_name(categorizer),
+        train.classes,
+        json_parameters(categorizer),
+        protocol="every third column of tiles tests",
+    )
     run = evaluate_split(categorizer, train, test, seed=0)
     result.splits.append(run.split)
     result.mistakes = run.mistakes

@@ -44,6 +44,7 @@ class Evaluation:
     recipe: str
     classes: list[str]
     parameters: dict[str, Any]
+    protocol: str = ""
     splits: list[SplitResult] = field(default_factory=list)
     mistakes: list[dict[str, Any]] = field(default_factory=list)
     reliability: list[dict[str, float]] = field(default_factory=list)
@@ -103,7 +104,9 @@ def evaluate(
     train_per_class, splits, seed : split i uses the seed ``seed + i``
     progress : told what is being done
     """
-    result = Evaluation(recipe_name(categorizer), folder.classes, json_parameters(categorizer))
+    many = f"{splits} random splits" if splits > 1 else "one random split"
+    protocol = f"{many}, {train_per_class} training images a class"
+    result = Evaluation(recipe_name(categorizer), folder.classes, json_parameters(categorizer), protocol)
     confident: list[np.ndarray] = []
     for i in range(splits):
         if progress:

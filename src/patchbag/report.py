@@ -58,7 +58,6 @@ def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:
     first = e.splits[0]
     spread = f" ± {100 * e.std_accuracy:.1f}" if len(e.splits) > 1 else ""
     ece = float(np.mean([s.calibration_error for s in e.splits]))
-    many = f"{len(e.splits)} random splits" if len(e.splits) > 1 else "one random split"
     figures = [
         (f"{100 * e.mean_accuracy:.1f}{spread} %", "mean per-class accuracy"),
         (f"{len(e.classes)}", "classes"),
@@ -69,7 +68,7 @@ def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)} · patchbag</title><style>{STYLE}</style></head><body><main>
-<h1>{escape(title)}</h1><p>recipe <b>{escape(e.recipe)}</b>, {many}</p>
+<h1>{escape(title)}</h1><p>recipe <b>{escape(e.recipe)}</b>; {escape(e.protocol)}</p>
 <section><div class="figures">{blocks}</div></section>
 <section><h2>Confusion matrix</h2><p>Rows are the true classes; a cell is the share of that class's images, in percent.</p>{confusion_svg(e)}</section>
 <div class="pair"><section><h2>Accuracy by class</h2><p>Mean over splits, best first.</p>{classes_svg(e)}</section>

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles import mixture as oracle
 from skimage.feature import fisher_vector as skimage_fisher
 from sklearn.mixture import GaussianMixture
 
-from patchbag import Bags, BagOfWords, FisherVector, UniversalMixture, VLAD
+from oracles import mixture as oracle
+from patchbag import VLAD, BagOfWords, Bags, FisherVector, UniversalMixture
 from patchbag.encodings.fisher import fisher_vector
 from patchbag.encodings.normalize import intra_normalize, l2_normalize, signed_power
 from patchbag.mixture.statistics import Statistics, collect
@@ -97,7 +97,9 @@ def test_blocks_can_be_left_out_and_keep_their_order(bags, mixture):
 
 
 def test_an_empty_cell_is_a_zero_vector(mixture):
-    zero = Statistics(np.zeros((1, 1, 4)), np.zeros((1, 1, 4, 5)), np.zeros((1, 1, 4, 5)), universal=mixture.parameters_)
+    zero = Statistics(
+        np.zeros((1, 1, 4)), np.zeros((1, 1, 4, 5)), np.zeros((1, 1, 4, 5)), universal=mixture.parameters_
+    )
     assert not FisherVector(("weights", "means", "variances")).fit_transform(zero).any()
     assert not BagOfWords().fit_transform(zero).any()
 

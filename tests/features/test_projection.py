@@ -5,7 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from patchbag import Bags, BagPCA, PerDescriptor
+from patchbag import BagPCA, Bags, PerDescriptor
 
 
 @pytest.mark.parametrize("whiten", [False, True])

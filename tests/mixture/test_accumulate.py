@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracles import mixture as oracle
 
+from oracles import mixture as oracle
 from patchbag import Bags, UniversalMixture, UniversalStatistics
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.accumulate import accumulate_dense, log_densities

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles import mixture as oracle
 from sklearn.base import clone
 from sklearn.mixture import GaussianMixture
 
+from oracles import mixture as oracle
 from patchbag import Bags, UniversalMixture
 from patchbag.mixture.gaussian import expectation, maximization, split, suggest_components
 from patchbag.mixture.parameters import check_parameters
@@ -108,7 +108,7 @@ def test_empty_components_are_reseeded_with_a_warning(clusters):
     mixture = UniversalMixture(2, max_iter=1)
     mixture.fit(clusters)
     with pytest.warns(UserWarning, match="1 of 2 Gaussians"):
-        reseeded = mixture._reseed(mixture.parameters_, np.array([6000.0, 0.0]))
+        reseeded = mixture._reseed(mixture.parameters_, np.array([6000.0, 0.0]), warn=True)
     assert np.isclose(reseeded.weights[0], reseeded.weights[1])
     assert not np.allclose(reseeded.means[0], reseeded.means[1])
 

@@ -283,7 +283,7 @@ class UniversalMixture(BaseEstimator):
         for _ in range(iterations):
             s0, s12, log_likelihood = expectation(values, parameters, weight, self.n_threads)
             history.append(log_likelihood / mass)
-            parameters = self._reseed(maximization(s0, s12, parameters, self.floor_), s0)
+            parameters = self._reseed(maximization(s0, s12, parameters, self.floor_), s0, warn=keep)
             converged = len(history) > 1 and abs(history[-1] - history[-2]) < self.tol
             if converged:
                 break
@@ -292,16 +292,17 @@ class UniversalMixture(BaseEstimator):
             self.converged_ = converged
         return parameters
 
-    def _reseed(self, parameters: GaussianParameters, s0: np.ndarray) -> GaussianParameters:
-        """Give components without descriptors half of a heavy one."""
+    def _reseed(self, parameters: GaussianParameters, s0: np.ndarray, warn: bool) -> GaussianParameters:
+        """Give components without descriptors half of a heavy one; while splitting goes on that is nothing to report."""
         empty = np.flatnonzero(s0 < self.min_count)
         if not len(empty) or len(empty) == len(s0):
             return parameters
-        warnings.warn(
-            f"{len(empty)} of {len(s0)} Gaussians had fewer than {self.min_count:g} descriptors left and were "
-            "re-seeded; fewer components or more descriptors would avoid this",
-            stacklevel=5,
-        )
+        if warn:
+            warnings.warn(
+                f"{len(empty)} of {len(s0)} Gaussians had fewer than {self.min_count:g} descriptors left and were "
+                "re-seeded; fewer components or more descriptors would avoid this",
+                stacklevel=5,
+            )
         heavy = np.argsort(-s0, kind="stable")[: len(empty)]
         empty = empty[: len(heavy)]
         weights, means, variances = (a.copy() for a in (parameters.weights, parameters.means, parameters.variances))

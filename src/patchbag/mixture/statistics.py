@@ -28,6 +28,8 @@ from patchbag.records import Records, shared
 from patchbag.threads import map_threads
 
 JOB_ROWS = 16384
+# descriptors that are processed together on a GPU: their posteriors are K times as many numbers
+DENSE_ROWS = 1 << 19
 ASSIGNMENTS = ("soft", "hard", "nearest")
 
 
@@ -124,8 +126,12 @@ def collect(
             raise ValueError(
                 "spatial cells and hard assignment need NumPy descriptors, not " + type(bags.values).__name__
             )
-        s0, s12, _ = accumulate_dense(bags.values, bags.offsets, parameters)
-        return Statistics(s0, *raw_moments(s0, s12, parameters), universal=universal)
+        dense = []
+        for first, last in whole_bags(bags.offsets, DENSE_ROWS):
+            part = bags[first:last]
+            s0, s12, _ = accumulate_dense(part.values, part.offsets, parameters)
+            dense.append(Statistics(s0, *raw_moments(s0, s12, parameters), universal=universal))
+        return Statistics.concatenate(dense)
     if pyramid is not None and bags.positions is None:
         raise ValueError("a spatial pyramid needs to know where the patches are: these bags have no positions")
     n_atoms = 1 if pyramid is None else pyramid.n_atoms
