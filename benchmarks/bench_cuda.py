@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Statistics and Fisher vectors on a CUDA GPU: the same lines, on tensors, through the Array API.
 
-500 bags of 4,000 descriptors × 64, K = 256, float32.  Prints descriptors a second on the GPU and on one CPU thread, and how far the
-two results are apart.  Without PyTorch or a GPU it says so and ends.
+500 bags of 4,000 descriptors × 64, K = 256, float32.  Prints descriptors a second on the GPU and on one
+CPU thread, and how far the two results are apart.  Without PyTorch or a GPU it says so and ends.
 """
 
 from __future__ import annotations

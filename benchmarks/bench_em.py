@@ -16,7 +16,7 @@ from descriptors import photograph_descriptors, verdict
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from patchbag.mixture.gaussian import expectation, maximization
+from patchbag.mixture.em import expectation, maximization
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 
 N, D, K, ITERATIONS = 200_000, 64, 256, 10

@@ -51,7 +51,7 @@ def main() -> None:
     mine_fv, their_fv = ours(), skimage_fisher(x, theirs)
     agreement = np.corrcoef(mine_fv[K : K + K * D], their_fv[K : K + K * D])[0, 1]
     print(f"{N} × {D} descriptors of photographs, K = {K}, one thread; {used:.1f} posteriors above 1e-6 a descriptor")
-    print(f"patchbag statistics + Fisher vector  {1e3 * mine:8.2f} ms   correlation with theirs {agreement:.6f}")
+    print(f"patchbag statistics + Fisher vector  {1e3 * mine:8.2f} ms   correlation {agreement:.6f}")
     print(f"four bare float32 matrix products    {1e3 * bare:8.2f} ms   ratio {verdict(mine / bare, 1.3)}")
     print(
         f"scikit-image fisher_vector           {1e3 * peer:8.2f} ms   speed-up {verdict(peer / mine, 2.5, at_most=False)}"

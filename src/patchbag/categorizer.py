@@ -32,6 +32,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     recipe : name of a recipe, or a ``Pipeline`` from images to a classifier
+    color : a named recipe is also trained on colours, and both answers are averaged
     n_jobs : processes that describe images; None or 1 for one, -1 for all cores
     cache : keep the features of image files on disk: True for the default folder, or a path
     random_state : seed of everything random in the recipe
@@ -47,9 +48,16 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self, recipe: str | Pipeline = "fisher", *, n_jobs: int | None = None, cache: Any = None, random_state: Any = 0
+        self,
+        recipe: str | Pipeline = "fisher",
+        *,
+        color: bool = False,
+        n_jobs: int | None = None,
+        cache: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.recipe = recipe
+        self.color = color
         self.n_jobs = n_jobs
         self.cache = cache
         self.random_state = random_state
@@ -80,7 +88,8 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         return self
 
     def pipeline(self) -> Pipeline:
-        return make_recipe(self.recipe) if isinstance(self.recipe, str) else clone(self.recipe)
+        """The unfitted pipeline of the recipe."""
+        return make_recipe(self.recipe, self.color) if isinstance(self.recipe, str) else clone(self.recipe)
 
     def _apply(self, method: str, images: Sequence[Any], seconds: dict[str, float] | None = None) -> np.ndarray:
         check_is_fitted(self, "recipe_")
@@ -121,16 +130,17 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         """Parameters; with ``deep`` those of the recipe's steps too, as ``recipe__step__parameter``."""
         params = super().get_params(deep=deep)
         if deep and isinstance(self.recipe, str):
-            inner = make_recipe(self.recipe).get_params(deep=True)
+            inner = make_recipe(self.recipe, self.color).get_params(deep=True)
             params.update({f"recipe__{k}": v for k, v in inner.items()})
         return params
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; setting one of a named recipe's turns the name into its pipeline."""
-        if "recipe" in params:
-            self.recipe = params.pop("recipe")
+        for name in ("recipe", "color"):  # first, for the names of the others depend on them
+            if name in params:
+                setattr(self, name, params.pop(name))
         if isinstance(self.recipe, str) and any(k.startswith("recipe__") for k in params):
-            self.recipe = make_recipe(self.recipe)
+            self.recipe = make_recipe(self.recipe, self.color)
         return super().set_params(**params)
 
     # --- files ---------------------------------------------------------------------------------------------------

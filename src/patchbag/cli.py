@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,11 +43,13 @@ JobsOption = Annotated[int, typer.Option("--jobs", "-j", help="Processes that de
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep the features of images on disk for the next run.")
 ]
+ColorOption = Annotated[bool, typer.Option("--color", help="Also train on colours and average both answers.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 
 
 def main() -> None:
     """Entry point: errors of the user are one line, not a traceback."""
+    warnings.showwarning = show_warning
     try:
         app()
     except (ValueError, OSError) as error:  # bad folders, images and model files are ValueErrors of their own kind
@@ -57,6 +60,11 @@ def main() -> None:
     except KeyboardInterrupt:
         err.print("stopped")
         sys.exit(130)
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning of the library as one line, without the place in the code."""
+    err.print(f"[yellow]warning:[/] {_literal(message)}", highlight=False, soft_wrap=True)
 
 
 def _literal(text: Any) -> str:
@@ -99,11 +107,11 @@ def parse_settings(settings: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
-def make_categorizer(recipe: str, settings: list[str] | None, seed: int) -> Any:
+def make_categorizer(recipe: str, settings: list[str] | None, seed: int, color: bool) -> Any:
     """The categorizer of a recipe with the user's settings; a setting that it does not have is an error."""
     from patchbag.categorizer import Categorizer
 
-    categorizer = Categorizer(recipe, random_state=seed)
+    categorizer = Categorizer(recipe, color=color, random_state=seed)
     parsed = parse_settings(settings)
     valid = categorizer.get_params(deep=True)
     for name in parsed:
@@ -187,13 +195,14 @@ def train(
     folder: Annotated[Path, typer.Argument(help="Folder with one sub-folder of images a class.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path("model.patchbag"),
     recipe: RecipeOption = "fisher",
+    color: ColorOption = False,
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
     seed: SeedOption = 0,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
-    categorizer = make_categorizer(recipe, settings, seed)
+    categorizer = make_categorizer(recipe, settings, seed, color)
     with feature_cache(cache) as place:
         categorizer.set_params(n_jobs=jobs, cache=place)
         images, _ = readable_folder(folder, categorizer)
@@ -264,6 +273,7 @@ def print_predictions(paths: list[str], probabilities: Any, names: list[str], to
 def evaluate(
     folder: Annotated[Path, typer.Argument(help="Folder with one sub-folder of images a class.")],
     recipe: RecipeOption = "fisher",
+    color: ColorOption = False,
     train_per_class: Annotated[
         int, typer.Option(min=1, help="Random images a class that train; the rest tests.")
     ] = 100,
@@ -280,7 +290,7 @@ def evaluate(
     """Measure a recipe on a folder: accuracy over random splits, an HTML report and a JSON file."""
     import time
 
-    categorizer = make_categorizer(recipe, settings, seed)
+    categorizer = make_categorizer(recipe, settings, seed, color)
     with feature_cache(cache) as place:
         categorizer.set_params(n_jobs=jobs, cache=place)
         started = time.perf_counter()
@@ -310,9 +320,13 @@ def run_evaluation(
     from patchbag.report import write_report
 
     with err.status("starting") as status:
-        result = run(
-            images, categorizer, train_per_class=train_per_class, splits=splits, seed=seed, progress=status.update
-        )
+
+        def tell(message: str) -> None:
+            status.update(message)
+            if not err.is_terminal:  # a log file shows no spinner
+                err.print(message, highlight=False)
+
+        result = run(images, categorizer, train_per_class=train_per_class, splits=splits, seed=seed, progress=tell)
     result.recipe = recipe
     spread = f" ± {100 * result.std_accuracy:.2f}" if splits > 1 else ""
     seconds = {"describe images": describing, **{k: v for k, v in result.seconds().items() if k != "total"}}
@@ -380,6 +394,49 @@ def demo(
     out.print(result.summary(), highlight=False)
     out.print(f"report: {result.report}\nmodel:  {result.model}", highlight=False, soft_wrap=True)
     out.print(f"[dim]{time.perf_counter() - started:.0f} s[/]", highlight=False)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[
+        str | None, typer.Argument(help="Name such as liu2010/scene15, or a TOML file; without it, a list.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="PATCHBAG_DATA", help="Folder that holds the data sets, one sub-folder each.")
+    ] = None,
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="Random splits, instead of the experiment's own number.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the JSON file and the plot.")] = Path(
+        "results"
+    ),
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+) -> None:
+    """Run a published experiment and print our figures beside the published ones."""
+    from patchbag.experiments import list_experiments, load_experiment, run_experiment, write_results
+
+    if experiment is None:
+        for name in list_experiments():
+            spec = load_experiment(name)
+            out.print(f"[bold]{name}[/]  {_literal(spec.get('title', ''))}", highlight=False, soft_wrap=True)
+        return
+    spec = load_experiment(experiment)
+    with feature_cache(cache) as place, err.status("starting") as status:
+
+        def tell(message: str) -> None:
+            status.update(message)
+            if not err.is_terminal:
+                err.print(message, highlight=False)
+
+        result = run_experiment(spec, data, splits=splits, n_jobs=jobs, cache=place, progress=tell)
+    table = Table("run", "ours", "published", "seconds", title=_literal(result["title"]), box=None, pad_edge=False)
+    for run in result["runs"]:
+        spread = f" ± {run['std']:.2f}" if run.get("std") else ""
+        published = "" if run.get("published") is None else f"{run['published']:g}"
+        table.add_row(_literal(run["name"]), f"{run['mean']:.2f}{spread}", published, f"{run.get('seconds') or 0:.0f}")
+    out.print(table)
+    out.print(*write_results(result, output), sep="\n", highlight=False, soft_wrap=True)
 
 
 @app.command("cache")

@@ -114,6 +114,8 @@ def evaluate(
         train, test = random_split(folder.labels, train_per_class, seed + i)
         run = evaluate_split(categorizer, folder.take(train), folder.take(test), seed + i)
         result.splits.append(run.split)
+        if progress:
+            progress(f"split {i + 1} of {splits}: {100 * run.split.accuracy:.2f} %")
         result.mistakes += run.mistakes
         confident.append(run.confidence)
     result.mistakes = sorted(result.mistakes, key=lambda m: -m["probability"])[:MISTAKES_KEPT]

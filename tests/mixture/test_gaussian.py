@@ -10,7 +10,8 @@ from sklearn.mixture import GaussianMixture
 
 from oracles import mixture as oracle
 from patchbag import Bags, UniversalMixture
-from patchbag.mixture.gaussian import expectation, maximization, split, suggest_components
+from patchbag.mixture.em import expectation, maximization, split
+from patchbag.mixture.gaussian import suggest_components
 from patchbag.mixture.parameters import check_parameters
 
 GOLDEN = np.load(Path(__file__).parents[1] / "data" / "vlfeat_fisher_small.npz")

@@ -1,20 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""The universal model: a diagonal Gaussian mixture of the descriptors of all images, trained by EM.
 
-E-step: ``accumulate`` gives the sums S0, S1, S2 of all descriptors, job by job, so the data may be larger than
-memory.  M-step (liu2010, eq. 3.7-3.9):
-
-.. math:: w_k = S^0_k / N, \qquad \mu_k = S^1_k / S^0_k, \qquad \sigma^2_k = S^2_k / S^0_k - \mu_k^2 .
-
-(The poster liu2008 prints the variance without the division by :math:`S^0_k`; the thesis has it right.)
+E- and M-step are in ``em``; this module is the estimator around them.
 
 Start: by **iterative splitting** (liu2010 §4.3.1, after HTK): one Gaussian; every component is split in two by moving
 its mean up and down by ``split_distance`` standard deviations; a few EM iterations; again, until K.  When K is no
 power of two the heaviest components are split in the last round.  Or by k-means.
-
-Sums are float32 within a job of 16,384 descriptors and float64 across jobs, in coordinates standardised by the data's
-own mean and deviation: float32 descriptors keep their full accuracy, and the result does not depend on the number of
-threads.
 
 Variances are floored at ``variance_floor`` times the data's variance in that dimension.  A component left with less
 than ``min_count`` descriptors is re-seeded by splitting the heaviest one, with a warning.  Except at such a
@@ -34,10 +25,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.mixture.accumulate import accumulate, log_densities, raw_moments
+from patchbag.mixture.accumulate import log_densities
+from patchbag.mixture.em import expectation, from_raw, maximization, split, to_raw
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import JOB_ROWS, Statistics, collect
-from patchbag.threads import map_threads
 
 
 def suggest_components(n_images: int, images_per_component: float, largest: int) -> int:
@@ -45,60 +36,15 @@ def suggest_components(n_images: int, images_per_component: float, largest: int)
     return int(min(largest, max(8, 2 ** int(np.log2(max(n_images / images_per_component, 1))))))
 
 
-def expectation(
-    values: np.ndarray,
-    parameters: GaussianParameters,
-    sample_weight: np.ndarray | None = None,
-    n_threads: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Sums over all rows, in the mixture's standardised coordinates and in float64.
-
-    Returns
-    -------
-    s0 (K,), s12 (K, 2D), total log-likelihood
-    """
-
-    def job(start: int) -> tuple[np.ndarray, np.ndarray, float]:
-        part = slice(start, start + JOB_ROWS)
-        rows = np.asarray(values[part])
-        weight = None if sample_weight is None else sample_weight[part]
-        return accumulate(rows, np.zeros(len(rows), np.int64), 1, parameters, weight)
-
-    s0 = np.zeros(parameters.n_components)
-    s12 = np.zeros((parameters.n_components, 2 * parameters.dimension))
-    total = 0.0
-    for part0, part12, log_likelihood in map_threads(job, range(0, len(values), JOB_ROWS), n_threads):
-        s0 += part0[0]
-        s12 += part12[0]
-        total += log_likelihood
-    if not np.isfinite(total):
-        raise ValueError("descriptors are NaN or infinite, or lie too far from the mixture for their precision")
-    return s0, s12, total
+def descriptors_of(X: Any) -> np.ndarray:
+    """(N, D) descriptors of bags, or the (N, D) array itself."""
+    if not isinstance(X, Bags) and hasattr(X, "ndim") and X.ndim == 2:
+        return np.asarray(X)
+    return as_bags(X).values
 
 
-def maximization(s0: np.ndarray, s12: np.ndarray, current: GaussianParameters, floor: np.ndarray) -> GaussianParameters:
-    """New parameters from standardised sums (liu2010, eq. 3.7-3.9); an empty component keeps its mean and variance."""
-    d = current.dimension
-    count = np.maximum(s0, np.finfo(np.float64).tiny)[:, None]
-    z_mean = s12[:, :d] / count
-    z_variance = s12[:, d:] / count - z_mean**2
-    empty = s0 <= 0
-    means = np.where(empty[:, None], current.means, current.center + current.scale * z_mean)
-    variances = np.where(empty[:, None], current.variances, current.scale**2 * z_variance)
-    return check_parameters(s0 / s0.sum(), means, np.maximum(variances, floor))
-
-
-def split(parameters: GaussianParameters, which: np.ndarray, distance: float) -> GaussianParameters:
-    """Split the components ``which``: both halves keep the variance, their means move by ± ``distance`` deviations."""
-    shift = distance * np.sqrt(parameters.variances[which])
-    weights, means = parameters.weights.copy(), parameters.means.copy()
-    weights[which] /= 2
-    means[which] -= shift
-    return GaussianParameters(
-        np.concatenate([weights, weights[which]]),
-        np.concatenate([means, parameters.means[which] + shift]),
-        np.concatenate([parameters.variances, parameters.variances[which]]),
-    )
+def _mass(values: np.ndarray, weight: np.ndarray | None) -> float:
+    return float(len(values)) if weight is None else float(weight.sum())
 
 
 class UniversalMixture(BaseEstimator):
@@ -187,9 +133,9 @@ class UniversalMixture(BaseEstimator):
         else:
             parameters = self.parameters_
         s0, s12, log_likelihood = expectation(values, parameters, weight, self.n_threads)
-        raw0, raw12 = self.totals_[0] + s0, self.totals_[1] + _to_raw(s0, s12, parameters)
+        raw0, raw12 = self.totals_[0] + s0, self.totals_[1] + to_raw(s0, s12, parameters)
         self.totals_ = (raw0, raw12)
-        updated = maximization(raw0, _from_raw(raw0, raw12, parameters), parameters, self.floor_)
+        updated = maximization(raw0, from_raw(raw0, raw12, parameters), parameters, self.floor_)
         self._store(updated, [log_likelihood / _mass(values, weight)])
         return self
 
@@ -248,7 +194,10 @@ class UniversalMixture(BaseEstimator):
         parameters = self.root_
         while parameters.n_components < self.n_components_:
             room = self.n_components_ - parameters.n_components
-            heaviest = np.argsort(-parameters.weights, kind="stable")[:room]
+            # a component at the floor in most dimensions is one repeated descriptor: its halves would stay equal
+            point = np.mean(parameters.variances <= 1.01 * self.floor_, axis=1) > 0.5
+            order = np.argsort(np.where(point, 1.0, 0.0) - parameters.weights, kind="stable")
+            heaviest = order[: max(1, min(room, int((~point).sum())))]
             parameters = split(parameters, np.sort(heaviest), self.split_distance)
             if parameters.n_components < self.n_components_:
                 parameters = self._run(values, weight, parameters, self.split_iter, keep=False)
@@ -293,7 +242,7 @@ class UniversalMixture(BaseEstimator):
         return parameters
 
     def _reseed(self, parameters: GaussianParameters, s0: np.ndarray, warn: bool) -> GaussianParameters:
-        """Give components without descriptors half of a heavy one; while splitting goes on that is nothing to report."""
+        """Give components without descriptors half of a heavy one; during the splitting that is nothing to report."""
         empty = np.flatnonzero(s0 < self.min_count)
         if not len(empty) or len(empty) == len(s0):
             return parameters
@@ -364,25 +313,3 @@ class UniversalMixture(BaseEstimator):
         check_is_fitted(self, "parameters_")
         logits = log_densities(np.asarray(X, np.float64), self.parameters_)
         return np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
-
-
-def descriptors_of(X: Any) -> np.ndarray:
-    """(N, D) descriptors of bags, or the (N, D) array itself."""
-    if not isinstance(X, Bags) and hasattr(X, "ndim") and X.ndim == 2:
-        return np.asarray(X)
-    return as_bags(X).values
-
-
-def _mass(values: np.ndarray, weight: np.ndarray | None) -> float:
-    return float(len(values)) if weight is None else float(weight.sum())
-
-
-def _to_raw(s0: np.ndarray, s12: np.ndarray, parameters: GaussianParameters) -> np.ndarray:
-    return np.concatenate(raw_moments(s0, s12, parameters), axis=-1)
-
-
-def _from_raw(s0: np.ndarray, raw: np.ndarray, parameters: GaussianParameters) -> np.ndarray:
-    d, c, s = parameters.dimension, parameters.center, parameters.scale
-    s1, s2 = raw[:, :d], raw[:, d:]
-    count = s0[:, None]
-    return np.concatenate([(s1 - c * count) / s, (s2 - 2 * c * s1 + c * c * count) / (s * s)], axis=1)

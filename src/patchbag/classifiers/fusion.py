@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Late fusion: one classifier a kind of feature, and the average of their scores.
+
+The papers describe an image by orientation (ORH) and by colour (COL), train a system on each and average the two scores
+(liu2010, §4.3.1, "ORH+COL"; the VOC 2007 results of chapters 4 to 6 are of this kind).  ``LateFusion`` does so with any
+number of branches, weighted if asked.
+
+Input.  ``Channels`` holds several datasets of the same images by name and is cut like one dataset, so that
+``GridSearchCV`` and ``train_test_split`` keep the channels together; a branch gets the channel of its name.  Any other
+dataset is given to every branch as it is.
+
+Scores are class probabilities where every branch has them, else decision values; these live on scales of their own, so
+averaging them supposes branches of one kind (as the papers' are).  Cost: that of the branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin, clone
+from sklearn.utils.metaestimators import _BaseComposition, available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+SCORES = ("auto", "predict_proba", "decision_function")
+
+
+class Channels:
+    """Several datasets of the same n images, by name; indexing by samples cuts all of them.
+
+    >>> channels = Channels(orh=bags, col=colour_bags)
+    >>> channels[:10].names, channels["orh"] is bags
+    (('orh', 'col'), True)
+    """
+
+    def __init__(self, datasets: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        self._datasets = {**(datasets or {}), **named}
+        if not self._datasets:
+            raise ValueError("Channels needs at least one dataset")
+        sizes = {name: len(data) for name, data in self._datasets.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"the channels must describe the same images, got {sizes}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._datasets)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._datasets.values())))
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            if key not in self._datasets:
+                raise KeyError(f"no channel {key!r}; there are {', '.join(self._datasets)}")
+            return self._datasets[key]
+        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:  # scikit-learn's X[key, ...]
+            key = key[0]
+        if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"sample {key} of {len(self)} does not exist")
+            key = slice(int(key) % len(self), int(key) % len(self) + 1)
+        index = key if isinstance(key, slice) else np.arange(len(self))[key]
+        return Channels({name: _take(data, index) for name, data in self._datasets.items()})
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Channels({', '.join(f'{name}={data!r:.60}' for name, data in self._datasets.items())})"
+
+
+def _take(data: Any, index: Any) -> Any:
+    if isinstance(data, list):
+        return data[index] if isinstance(index, slice) else [data[i] for i in index]
+    return data[index]
+
+
+def average_scores(scores: Sequence[np.ndarray], weights: Sequence[float] | None = None) -> np.ndarray:
+    """Weighted mean of arrays of one shape; equal weights by default."""
+    return np.average(np.stack([np.asarray(s) for s in scores]), axis=0, weights=weights)
+
+
+class LateFusion(ClassifierMixin, _BaseComposition):
+    """Average of the scores of several classifiers.
+
+    Parameters
+    ----------
+    branches : list of (name, classifier)
+    weights : one a branch, equal by default
+    scores : ``"predict_proba"``, ``"decision_function"``, or ``"auto"``: probabilities where all branches have them
+
+    Attributes
+    ----------
+    branches_ : list of (name, fitted classifier);  classes_
+
+    >>> fusion = LateFusion([("orh", make_pipeline(...)), ("col", make_pipeline(...))])
+    >>> fusion.fit(Channels(orh=bags, col=colour_bags), y).predict_proba(test)
+    """
+
+    def __init__(
+        self, branches: list[tuple[str, Any]], *, weights: Sequence[float] | None = None, scores: str = "auto"
+    ) -> None:
+        self.branches = branches
+        self.weights = weights
+        self.scores = scores
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return self._get_params("branches", deep=deep)
+
+    def set_params(self, **params: Any) -> Self:
+        self._set_params("branches", **params)
+        return self
+
+    def fit(self, X: Any, y: Any) -> Self:
+        names = [name for name, _ in self.branches]
+        if not names:
+            raise ValueError("LateFusion needs at least one branch")
+        self._validate_names(names)
+        if self.scores not in SCORES:
+            raise ValueError(f"scores must be one of {SCORES}, got {self.scores!r}")
+        if self.weights is not None:
+            weights = np.asarray(self.weights, np.float64)
+            if (
+                weights.shape != (len(names),)
+                or not np.isfinite(weights).all()
+                or weights.min() < 0
+                or weights.sum() <= 0
+            ):
+                raise ValueError(
+                    f"weights must be {len(names)} numbers ≥ 0, not all zero, one a branch; got {self.weights!r}"
+                )
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        self.branches_ = [(name, clone(branch).fit(_channel(X, name), y)) for name, branch in self.branches]
+        return self
+
+    def _method(self) -> str:
+        if self.scores != "auto":
+            return self.scores
+        branches = getattr(self, "branches_", self.branches)
+        return "predict_proba" if all(hasattr(b, "predict_proba") for _, b in branches) else "decision_function"
+
+    def _fuse(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "branches_")
+        method = self._method()
+        return average_scores(
+            [getattr(branch, method)(_channel(X, name)) for name, branch in self.branches_], self.weights
+        )
+
+    @available_if(lambda self: self._method() == "predict_proba")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Mean class probabilities ``(n, number of classes)``."""
+        return self._fuse(X)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Mean scores: ``(n, number of classes)``, or ``(n,)`` for decision values of two classes."""
+        scores = self._fuse(X)
+        if self._method() == "predict_proba" and len(self.classes_) == 2:
+            return scores[:, 1] - 0.5
+        return scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        scores = self._fuse(X)
+        best = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
+        return self.classes_[best]
+
+
+def _channel(X: Any, name: str) -> Any:
+    return X[name] if isinstance(X, Channels) else X

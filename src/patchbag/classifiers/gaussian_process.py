@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Gaussian process categorizer for kernels between images (kapoor2010, §4 to §6).
+
+Each class is a one-versus-all problem with targets ±1 and a Gaussian process prior whose covariance is a kernel, or a
+weighted sum of kernels, between images.  Two classes are one problem.  What is computed, and where:
+
+* mean and variance of the soft labels (eq. 5, 6), one Cholesky factor for all classes: gaussian_posterior;
+* weights of the kernels, length scales and noise by the evidence, jointly over classes (§6.1) or class by class:
+  kernel_combination;
+* probability of a class: membership (one against the rest, §7; or that its soft label is the largest);
+* the probit likelihood in place of Gaussian noise: laplace;
+* more than a few thousand images: inducing images, nystroem_gp.  The weights are then learned on the inducing images
+  alone.
+
+``predict`` is the paper's rule, the largest mean.  ``predict_proba`` ranks classes the same way when they share one
+variance, which is the case for the joint Gaussian model; with ``classwise=True`` or the probit likelihood, a class
+with an uncertain soft label can be less probable than one with a smaller mean.
+
+The variance of a new image needs its kernel with itself, which a precomputed kernel does not contain.  Pass
+``diagonal``; without it the mean self-kernel of the training images is used, which is exact for normalised kernels
+(all ones).
+
+The paper sets "the noise model variance sigma = 1e-5" without saying whether this is σ or σ²; here ``noise`` is σ².
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.classifiers.gaussian_posterior import GaussianPosterior
+from patchbag.classifiers.kernel_combination import Combination, combine, learn_combination, log_evidence
+from patchbag.classifiers.kernel_input import KernelInput
+from patchbag.classifiers.laplace import find_mode, laplace_evidence
+from patchbag.classifiers.membership import membership, winning_probabilities
+from patchbag.classifiers.nystroem_gp import METHODS, choose_inducing, fit_inducing
+
+LIKELIHOODS = ("gaussian", "probit")
+OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
+
+
+class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
+    """Classify images by a Gaussian process on one or several kernels.
+
+    Parameters
+    ----------
+    kernel : "precomputed", "distance", a kernel transformer or a list of them
+        "precomputed": X holds kernel values in any form of :func:`~patchbag.classifiers.kernel_stack.stack_kernels`.
+        "distance": the same with distances; the kernel is exp(-γ D).  A transformer (such as ``PyramidMatchKernel``)
+        or a list of them: X is what they take, e.g. ``Bags``.
+    likelihood : "gaussian" or "probit"
+    noise : σ², where its optimisation starts
+    weights : (k,) where the weights start, default 1
+    optimize : "all", "weights", "noise" or None
+        What the evidence chooses.  A single kernel has a weight too, its scale.
+    classwise : learn separate weights for every class (slower by the number of classes; to compare)
+    l1, l2 : regularisation of the weights
+    n_inducing : None for the exact process, or the number of inducing images
+    approximation : "fitc" or "nystroem"
+    repair : clip the negative eigenvalues of kernels that are not positive semidefinite
+        (for distances, with γ fixed to one over the mean distance)
+    n_restarts : additional random starts of the optimisation
+    max_iter : L-BFGS iterations
+
+    Attributes
+    ----------
+    classes_ ; weights_ (k,) or (C, k) ; scales_ (the same, or None) ; noise_ (float or (C,)) ; log_evidence_
+    combinations_ : list of Combination, with standard deviations; one for all classes, or one per class
+    inducing_, trace_error_ : indices of the inducing images and the share of variance they miss (None, 0 when exact)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "precomputed",
+        *,
+        likelihood: str = "gaussian",
+        noise: float = 1e-2,
+        weights: Any = None,
+        optimize: str | None = "all",
+        classwise: bool = False,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        n_inducing: int | None = None,
+        approximation: str = "fitc",
+        repair: bool = False,
+        n_restarts: int = 0,
+        max_iter: int = 60,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.noise = noise
+        self.weights = weights
+        self.optimize = optimize
+        self.classwise = classwise
+        self.l1 = l1
+        self.l2 = l2
+        self.n_inducing = n_inducing
+        self.approximation = approximation
+        self.repair = repair
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str)
+        return tags
+
+    # --- fitting -------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any) -> Self:
+        self._check_parameters()
+        y = np.asarray(y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"all {len(y)} labels are {self.classes_.tolist()}; a classifier needs at least two classes"
+            )
+        self._input = KernelInput(self.kernel, self.repair)
+        bases, self_kernels = self._input.fit(X)
+        n = bases.shape[1]
+        if n != len(y):
+            raise ValueError(f"there are {n} images in the kernel but {len(y)} labels")
+        positive = [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        targets = np.stack([np.where(codes == c, 1.0, -1.0) for c in positive], axis=1)
+        self.inducing_ = None if self.n_inducing is None else self._choose_inducing(bases)
+        rows = slice(None) if self.inducing_ is None else self.inducing_
+        learned_from = bases[:, rows][:, :, rows]
+        groups = [slice(c, c + 1) for c in range(targets.shape[1])] if self.classwise else [slice(None)]
+        self.combinations_ = [self._learn(learned_from, targets[rows][:, group]) for group in groups]
+        self._posteriors = [
+            self._condition(bases, self_kernels, targets[:, group], found)
+            for group, found in zip(groups, self.combinations_)
+        ]
+        self._collect_results()
+        return self
+
+    def _check_parameters(self) -> None:
+        if self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"likelihood must be one of {LIKELIHOODS}, got {self.likelihood!r}")
+        if self.optimize not in OPTIMIZE:
+            raise ValueError(f"optimize must be one of {tuple(OPTIMIZE)}, got {self.optimize!r}")
+        if self.approximation not in METHODS:
+            raise ValueError(f"approximation must be one of {METHODS}, got {self.approximation!r}")
+        if not self.noise > 0 or self.l1 < 0 or self.l2 < 0:
+            raise ValueError(f"need noise > 0, l1 >= 0 and l2 >= 0, got {self.noise}, {self.l1} and {self.l2}")
+        if self.n_inducing is not None and self.likelihood != "gaussian":
+            raise ValueError(
+                "inducing images are for the gaussian likelihood; set n_inducing=None or likelihood='gaussian'"
+            )
+
+    def _choose_inducing(self, bases: np.ndarray) -> np.ndarray:
+        assert self.n_inducing is not None
+        n = bases.shape[1]
+        if not 1 <= self.n_inducing <= n:
+            raise ValueError(f"n_inducing must be between 1 and the {n} training images, got {self.n_inducing}")
+        scales = 1.0 / np.maximum(bases.mean(axis=(1, 2)), 1e-300) if self._input.distances else None
+        start = np.ones(len(bases)) if self.weights is None else np.asarray(self.weights, dtype=float)
+        kernels = bases if scales is None else np.exp(-scales[:, None, None] * bases)
+        return choose_inducing(combine(kernels, start), self.n_inducing)
+
+    def _learn(self, bases: np.ndarray, targets: np.ndarray) -> Combination:
+        k = len(bases)
+        weights = np.ones(k) if self.weights is None else np.asarray(self.weights, dtype=float)
+        if weights.shape != (k,) or np.any(weights < 0) or not np.any(weights > 0):
+            raise ValueError(f"weights must be {k} numbers >= 0, not all zero; got {self.weights!r}")
+        learn_weights, learn_noise = OPTIMIZE[self.optimize]
+        probit = self.likelihood == "probit"
+        random = check_random_state(self.random_state)
+        best: Combination | None = None
+        for restart in range(self.n_restarts + 1):
+            start = weights if restart == 0 else weights * np.exp(random.normal(size=k))
+            found = learn_combination(
+                bases,
+                targets,
+                distances=self._input.distances,
+                weights=start,
+                noise=1e-6 if probit else self.noise,
+                learn_weights=learn_weights,
+                learn_noise=learn_noise and not probit,
+                noise_floor=min(1e-6, self.noise),
+                l1=self.l1,
+                l2=self.l2,
+                max_iter=self.max_iter,
+                evidence=laplace_evidence if probit else log_evidence,
+            )
+            if best is None or found.objective < best.objective:
+                best = found
+        assert best is not None
+        return best
+
+    def _condition(self, bases: np.ndarray, self_kernels: np.ndarray, targets: np.ndarray, found: Combination) -> Any:
+        if self.inducing_ is not None:
+            cross = self._covariance(bases[:, :, self.inducing_], found)
+            diagonal = combine(self_kernels, found.weights)
+            return fit_inducing(cross, diagonal, self.inducing_, targets, found.noise, self.approximation)
+        kernel = self._covariance(bases, found)
+        if self.likelihood == "gaussian":
+            return GaussianPosterior.from_kernel(kernel, targets, found.noise)
+        kernel.flat[:: len(kernel) + 1] += found.noise
+        return [find_mode(kernel, column)[0] for column in targets.T]
+
+    @staticmethod
+    def _covariance(bases: np.ndarray, found: Combination) -> np.ndarray:
+        return combine(bases if found.scales is None else np.exp(-found.scales[:, None, None] * bases), found.weights)
+
+    def _collect_results(self) -> None:
+        found = self.combinations_
+        one = len(found) == 1 and not self.classwise
+        self.weights_ = found[0].weights if one else np.stack([c.weights for c in found])
+        self.log_weights_std_ = found[0].log_weights_std if one else np.stack([c.log_weights_std for c in found])
+        self.noise_ = found[0].noise if one else np.array([c.noise for c in found])
+        self.scales_: Any = None
+        if found[0].scales is not None:
+            self.scales_ = found[0].scales if one else np.stack([np.asarray(c.scales) for c in found])
+        flat = [
+            p for posterior in self._posteriors for p in (posterior if isinstance(posterior, list) else [posterior])
+        ]
+        self.log_evidence_ = float(sum(p.log_evidence for p in flat))
+        self.trace_error_ = max((p.trace_error for p in flat), default=0.0) if self.inducing_ is not None else 0.0
+
+    # --- prediction ----------------------------------------------------------------------------------------------
+
+    def predict_soft_labels(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the soft labels, without the label noise (eq. 5, 6).
+
+        Parameters
+        ----------
+        X : kernel rows (or distances, or bags) of m images
+        diagonal : (m,) or (m, k) kernel of each image with itself, for precomputed kernels
+
+        Returns
+        -------
+        mean, variance : (m, C); C is 1 for two classes, and the mean is then that of ``classes_[1]``
+        """
+        check_is_fitted(self, "classes_")
+        rows, self_kernels = self._input.rows(X, diagonal)
+        if self.inducing_ is not None:
+            rows = rows[:, :, self.inducing_]
+        means, variances = [], []
+        for found, posterior in zip(self.combinations_, self._posteriors):
+            covariance = self._covariance(rows, found)
+            prior = combine(self_kernels, found.weights)
+            for part in posterior if isinstance(posterior, list) else [posterior]:
+                mean, variance = part.predict(covariance, prior)
+                mean = mean.reshape(len(prior), -1)
+                means.append(mean)
+                variances.append(np.repeat(np.maximum(variance, 0.0)[:, None], mean.shape[1], axis=1))
+        return np.hstack(means), np.hstack(variances)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Mean soft labels: (m, C), or (m,) for two classes."""
+        mean, _ = self.predict_soft_labels(X)
+        return mean[:, 0] if mean.shape[1] == 1 else mean
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class with the largest mean soft label."""
+        mean, _ = self.predict_soft_labels(X)
+        return self.classes_[(mean[:, 0] > 0).astype(int) if mean.shape[1] == 1 else np.argmax(mean, axis=1)]
+
+    def predict_membership(self, X: Any, diagonal: Any = None) -> np.ndarray:
+        """p(t ≥ 0) of each one-versus-all problem, (m, C) or (m, 1); the rows do not sum to one."""
+        mean, variance = self.predict_soft_labels(X, diagonal)
+        return membership(mean, self._deviation(variance))
+
+    def predict_proba(self, X: Any, diagonal: Any = None) -> np.ndarray:
+        """Probability of each class, (m, number of classes)."""
+        mean, variance = self.predict_soft_labels(X, diagonal)
+        deviation = self._deviation(variance)
+        if mean.shape[1] == 1:
+            p = membership(mean, deviation)
+            return np.hstack([1.0 - p, p])
+        return winning_probabilities(mean, deviation)
+
+    def _deviation(self, variance: np.ndarray) -> np.ndarray:
+        return np.sqrt(variance + (1.0 if self.likelihood == "probit" else np.asarray(self.noise_)))
+
+    # --- one more label ------------------------------------------------------------------------------------------
+
+    def update(self, X: Any, y: Any, diagonal: Any = None) -> Self:
+        """Learn from one more labelled image in O(n²): weights and noise stay, the Cholesky factor gains a row.
+
+        Parameters
+        ----------
+        X : kernel values of the new image with the n training images, (1, n) or any form with one row
+        y : its label, one of ``classes_``; or a sequence with that label
+        diagonal : its kernel with itself (default: the mean of the training images)
+
+        Kernels given to ``predict`` afterwards have n + 1 columns, the new image last.
+        """
+        check_is_fitted(self, "classes_")
+        if self.likelihood != "gaussian" or self.inducing_ is not None:
+            raise ValueError("update is for the gaussian likelihood without inducing images; call fit")
+        code = np.flatnonzero(self.classes_ == np.ravel(np.asarray(y))[0])
+        if not len(code):
+            raise ValueError(f"label {y!r} is not one of the classes {self.classes_.tolist()}; call fit to add a class")
+        rows, self_kernels = self._input.rows(X, diagonal)
+        if rows.shape[1] != 1:
+            raise ValueError(f"update takes one image at a time, got {rows.shape[1]}")
+        positive = np.array([1]) if len(self.classes_) == 2 else np.arange(len(self.classes_))
+        targets = np.where(positive == code[0], 1.0, -1.0)
+        groups = [slice(c, c + 1) for c in range(len(targets))] if self.classwise else [slice(None)]
+        self._input.append(self_kernels[:, 0])
+        self._posteriors = [
+            posterior.append(
+                self._covariance(rows, found)[0], float(combine(self_kernels, found.weights)[0]), targets[group]
+            )
+            for posterior, found, group in zip(self._posteriors, self.combinations_, groups)
+        ]
+        self.log_evidence_ = float(sum(p.log_evidence for p in self._posteriors))
+        return self

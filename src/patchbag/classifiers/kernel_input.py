@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a kernel classifier is given, turned into checked kernels: matrices, distances, or transformers of bags.
+
+``KernelInput`` remembers from the training images what new ones need: fitted transformers, the projections of repaired
+kernels, the length scale of repaired distances, and the mean kernel of an image with itself, for new images that come
+without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from patchbag.classifiers.kernel_stack import check_kernel, stack_kernels
+
+
+class KernelInput:
+    """Kernels of the training images and rows of kernels of new ones.
+
+    Parameters
+    ----------
+    kernel : "precomputed", "distance", a kernel transformer or a list of them
+    repair : clip negative eigenvalues (for distances after exp(-D / mean D))
+
+    Attributes (after ``fit``)
+    --------------------------
+    n_images, n_kernels ; distances : whether ``fit`` returned distances instead of kernels
+    """
+
+    def __init__(self, kernel: Any, repair: bool) -> None:
+        if isinstance(kernel, str) and kernel not in ("precomputed", "distance"):
+            raise ValueError(f"kernel must be 'precomputed', 'distance' or kernel transformers, got {kernel!r}")
+        self.repair = repair
+        self.distances = isinstance(kernel, str) and kernel == "distance"
+        self.transformers: list[Any] | None = None
+        if not isinstance(kernel, str):
+            self.transformers = [clone(k) for k in (kernel if isinstance(kernel, list | tuple) else [kernel])]
+        self.gamma: np.ndarray | None = None
+
+    def fit(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Kernels or distances (k, n, n) and self-kernels (k, n) of the training images."""
+        if self.transformers is None:
+            bases = stack_kernels(X)
+        else:
+            bases = stack_kernels([np.asarray(kernel.fit_transform(X)) for kernel in self.transformers])
+        if self.distances:
+            bases = self._check_distances(bases)
+        self.projections: list[np.ndarray | None] = [None] * len(bases)
+        if not self.distances:
+            for i in range(len(bases)):
+                bases[i], self.projections[i] = check_kernel(bases[i], i, self.repair)
+        self_kernels = np.ones(bases.shape[:2]) if self.distances else np.einsum("kii->ki", bases).copy()
+        self.mean_self_kernel = self_kernels.mean(axis=1)
+        self.n_kernels, self.n_images = bases.shape[:2]
+        return bases, self_kernels
+
+    def _check_distances(self, bases: np.ndarray) -> np.ndarray:
+        low = bases.min(axis=(1, 2))
+        if np.any(low < 0):
+            raise ValueError(f"distance matrix {int(np.argmin(low))} has a negative value, {low.min():.3g}")
+        mean = bases.mean(axis=(1, 2))
+        gamma = 1.0 / np.where(mean > 0, mean, 1.0)
+        kernels = np.exp(-gamma[:, None, None] * bases)
+        if self.repair:
+            # a repaired kernel has no length scale left to learn: it is a kernel from here on
+            self.gamma, self.distances = gamma, False
+            return kernels
+        for i, kernel in enumerate(kernels):
+            check_kernel(kernel, i)
+        return bases
+
+    def rows(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Kernels or distances (k, m, n) between m new and the training images, and self-kernels (k, m).
+
+        ``diagonal (m,)`` or ``(m, k)`` are the self-kernels; by default what the transformers say, else the mean of the
+        training images.
+        """
+        if self.transformers is None:
+            rows = stack_kernels(X, self.n_images)
+        else:
+            rows = stack_kernels([np.asarray(kernel.transform(X)) for kernel in self.transformers], self.n_images)
+            if diagonal is None and all(hasattr(kernel, "diagonal") for kernel in self.transformers):
+                diagonal = np.stack([kernel.diagonal(X) for kernel in self.transformers], axis=1)
+        k, m, _ = rows.shape
+        if k != self.n_kernels:
+            raise ValueError(f"fitted with {self.n_kernels} kernels, got {k}")
+        if self.gamma is not None:
+            rows = np.exp(-self.gamma[:, None, None] * rows)
+        for i, projection in enumerate(self.projections):
+            if projection is not None:
+                rows[i] = rows[i] @ projection
+        if diagonal is None:
+            return rows, np.repeat(self.mean_self_kernel[:, None], m, axis=1)
+        diagonal = np.asarray(diagonal, dtype=float)
+        if diagonal.ndim == 1:
+            diagonal = diagonal[:, None]
+        if diagonal.shape not in ((m, 1), (m, k)) or not np.isfinite(diagonal).all():
+            raise ValueError(
+                f"diagonal must hold {m} finite numbers for each of {k} kernels, got shape {diagonal.shape}"
+            )
+        return rows, np.broadcast_to(diagonal.T, (k, m)).copy()
+
+    def append(self, self_kernels: np.ndarray) -> None:
+        """One more training image, with self-kernels (k,): new rows have one more column."""
+        if self.transformers is not None:
+            raise ValueError("update is for precomputed kernels; call fit with the new image included")
+        if any(projection is not None for projection in self.projections):
+            raise ValueError("update cannot extend a repaired kernel; call fit with the new image included")
+        self.mean_self_kernel = (self.mean_self_kernel * self.n_images + self_kernels) / (self.n_images + 1)
+        self.n_images += 1

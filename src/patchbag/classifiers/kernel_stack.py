@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The forms in which one or several kernel matrices can be handed to a classifier, and the checks they must pass.
+
+All of these become one array ``(k, m, n)``: k kernels between m images and n training images.
+
+* an (m, n) array: one kernel;
+* a list or tuple of k arrays (m, n);
+* an (m, n, k) array, which ``GridSearchCV`` can cut by rows and columns;
+* an (m, k·n) array: kernels side by side, as ``FeatureUnion`` of kernel transformers makes them.
+
+A training kernel must be finite, symmetric and positive semidefinite.  The last is tested by a Cholesky factorisation
+of K + ε I (n³/3); eigenvalues are computed only when it fails, to say how far the matrix is from being a kernel.
+Repair clips the negative eigenvalues and maps rows of new images by the same projection, K P with P = U₊U₊': the
+repaired kernel of new images is then the inner product in the space of the repaired training kernel (see
+:mod:`patchbag.similarity.definite`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from patchbag.similarity.definite import clip_eigenvalues, definiteness
+
+TOLERANCE = 1e-8
+
+
+def stack_kernels(X: Any, n_reference: int | None = None) -> np.ndarray:
+    """One or several kernels as a float64 array (k, m, n); ``n_reference`` is n (default: square kernels, n = m)."""
+    if isinstance(X, list | tuple) and len(X) and all(getattr(a, "ndim", 0) == 2 for a in X):
+        shapes = [tuple(a.shape) for a in X]
+        different = next((i for i, s in enumerate(shapes) if s != shapes[0]), None)
+        if different is not None:
+            raise ValueError(
+                f"kernels have different sizes: kernel 0 is {shapes[0]}, kernel {different} is {shapes[different]}; "
+                "compute all of them on the same images in the same order"
+            )
+        stack = np.stack([np.asarray(a, dtype=float) for a in X])
+    else:
+        array = np.asarray(X, dtype=float)
+        if array.ndim == 3:
+            stack = np.ascontiguousarray(np.moveaxis(array, 2, 0))
+        elif array.ndim == 2:
+            m, columns = array.shape
+            n = n_reference or m
+            if n == 0 or columns % n or columns == 0:
+                raise ValueError(
+                    f"the kernel has {m} rows and {columns} columns; expected {n} columns (one a training image), "
+                    f"or a multiple of {n} for several kernels side by side"
+                )
+            stack = np.ascontiguousarray(array.reshape(m, columns // n, n).swapaxes(0, 1))
+        else:
+            raise ValueError(f"expected a kernel matrix or several of one size, got an array of shape {array.shape}")
+    _, m, n = stack.shape
+    if n_reference is None and m != n:
+        raise ValueError(f"a training kernel must be square, got {m} rows and {n} columns")
+    if n_reference is not None and n != n_reference:
+        raise ValueError(f"the kernel has {n} columns, expected {n_reference}: one for each training image")
+    bad = np.argwhere(~np.isfinite(stack).all(axis=2))
+    if len(bad):
+        raise ValueError(f"kernel {bad[0][0]} has a value that is not finite in row {bad[0][1]}")
+    return stack
+
+
+def check_kernel(kernel: np.ndarray, index: int = 0, repair: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+    """Validate one (n, n) training kernel.
+
+    Returns the exactly symmetric kernel and, if it had to be repaired, the (n, n) projection for the rows of new
+    images. Raises ValueError if the kernel is not symmetric, or not positive semidefinite and ``repair`` is False.
+    """
+    size = float(np.abs(kernel).max()) if kernel.size else 0.0
+    asymmetry = float(np.abs(kernel - kernel.T).max()) if kernel.size else 0.0
+    if asymmetry > 1e-4 * size:
+        raise ValueError(
+            f"kernel {index} is not symmetric: entries differ by up to {asymmetry:.3g} (largest {size:.3g})"
+        )
+    kernel = (kernel + kernel.T) / 2
+    shifted = kernel.copy()
+    shifted.flat[:: len(kernel) + 1] += TOLERANCE * max(np.trace(kernel), 1e-300)
+    _, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1)
+    if not failed:
+        return kernel, None
+    verdict = definiteness(kernel)
+    # what is negative by rounding alone is clipped without asking: new rows then see the same kernel
+    if not (verdict.definite or repair):
+        raise ValueError(f"kernel {index}: {verdict}; use a Mercer kernel, or pass repair=True to clip them to zero")
+    return clip_eigenvalues(kernel)

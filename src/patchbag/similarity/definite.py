@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Is this similarity a kernel?  A test for positive semidefiniteness, and the repair by clipping eigenvalues.
+
+An SVM or a Gaussian process asks for a positive semidefinite Gram matrix.  Many good similarities are not (the KLK,
+2.21), and the answer of an SVM on them can be far off without a word: on Scene-15 the one-to-one KLK at τ = 10 has
+eigenvalues down to -1.9 and the SVM falls from 84 % to 57 %.
+
+With the training Gram matrix :math:`G = U \Lambda U^T` and :math:`U_+` its eigenvectors of positive eigenvalue,
+clipping gives :math:`G_+ = U_+ \Lambda_+ U_+^T`, the nearest semidefinite matrix in the Frobenius norm.  Since
+:math:`G_+ = G\,T` with the projection :math:`T = U_+ U_+^T`, rows of similarities of new images are repaired the same
+way, :math:`k(x)^T T`: an image that is also a training image gets the same row as in training (chen2009,
+"similarity-based classification").
+
+``DefiniteKernel`` stands between a kernel and a classifier with a precomputed kernel.  It raises by default and clips
+when asked.  Eigenvalues above ``-tolerance · largest`` count as rounding.  Cost: one eigendecomposition, O(n³): about
+a second for 1,500.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.linalg import eigh
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+
+ACTIONS = ("raise", "warn", "clip")
+
+
+@dataclass(frozen=True)
+class Definiteness:
+    """What the eigenvalues of a Gram matrix say; ``str`` of it is a sentence."""
+
+    n: int
+    smallest: float
+    largest: float
+    n_negative: int
+    negative_mass: float
+    definite: bool
+
+    def __str__(self) -> str:
+        state = "is positive semidefinite" if self.definite else "is not positive semidefinite"
+        return (
+            f"the {self.n} × {self.n} Gram matrix {state}: eigenvalues from {self.smallest:.3g} to {self.largest:.3g}, "
+            f"{self.n_negative} of them negative with {100 * self.negative_mass:.2g} % of the absolute sum"
+        )
+
+
+def check_gram(gram: Any) -> np.ndarray:
+    """A square symmetric float64 matrix, or an error that says what it is instead."""
+    gram = check_array(gram, dtype=np.float64, input_name="the Gram matrix")
+    if gram.shape[0] != gram.shape[1]:
+        raise ValueError(
+            f"a Gram matrix is square, got shape {gram.shape}; fit on the similarities of the training set to itself"
+        )
+    scale = float(np.abs(gram).max())
+    asymmetry = float(np.abs(gram - gram.T).max())
+    if asymmetry > 1e-3 * scale:
+        raise ValueError(f"the Gram matrix is not symmetric: K(i, j) and K(j, i) differ by up to {asymmetry:.3g}")
+    return (gram + gram.T) / 2
+
+
+def _judge(eigenvalues: np.ndarray, tolerance: float) -> Definiteness:
+    smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
+    negative = eigenvalues < -tolerance * max(abs(smallest), abs(largest))
+    total = float(np.abs(eigenvalues).sum())
+    mass = float(-eigenvalues[negative].sum()) / total if total else 0.0
+    return Definiteness(len(eigenvalues), smallest, largest, int(negative.sum()), mass, not negative.any())
+
+
+def definiteness(gram: Any, tolerance: float = 1e-6) -> Definiteness:
+    """How far a Gram matrix is from positive semidefinite.
+
+    >>> definiteness([[1.0, 2.0], [2.0, 1.0]]).smallest
+    -1.0
+    """
+    return _judge(eigh(check_gram(gram), eigvals_only=True), tolerance)
+
+
+def clip_eigenvalues(gram: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest semidefinite matrix, and the projection T that takes rows of similarities there: both ``(n, n)``."""
+    eigenvalues, vectors = eigh(check_gram(gram))
+    kept = vectors[:, eigenvalues > 0]
+    return (kept * eigenvalues[eigenvalues > 0]) @ kept.T, kept @ kept.T
+
+
+class DefiniteKernel(TransformerMixin, BaseEstimator):
+    """Checks the training Gram matrix, and repairs it on request; goes before a classifier with a precomputed kernel.
+
+    Parameters
+    ----------
+    action : ``"raise"``, ``"warn"`` or ``"clip"`` when the matrix is not positive semidefinite
+    tolerance : negative eigenvalues smaller than this fraction of the largest are rounding
+
+    Attributes
+    ----------
+    definiteness_ : what was found;  projection_ : (n, n) or None where nothing was to repair
+
+    >>> make_pipeline(MixtureKernel("klk"), DefiniteKernel("clip"), SVC(kernel="precomputed"))
+    """
+
+    def __init__(self, action: str = "raise", *, tolerance: float = 1e-6) -> None:
+        self.action = action
+        self.tolerance = tolerance
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """X : (n, n) similarities of the training samples to themselves."""
+        if self.action not in ACTIONS:
+            raise ValueError(f"action must be one of {ACTIONS}, got {self.action!r}")
+        gram = check_gram(X)
+        eigenvalues, vectors = eigh(gram)
+        self.definiteness_ = _judge(eigenvalues, self.tolerance)
+        self.n_features_in_ = len(gram)
+        self.projection_ = None
+        if self.definiteness_.definite:
+            return self
+        if self.action == "clip":
+            kept = vectors[:, eigenvalues > 0]
+            self.projection_ = kept @ kept.T
+            return self
+        advice = (
+            "an SVM on it may be far off: clip it with DefiniteKernel('clip'), raise the relevance factor of the "
+            "adaptation, or use a linear classifier on the rows of similarities"
+        )
+        if self.action == "raise":
+            raise ValueError(f"{self.definiteness_}; {advice}")
+        warnings.warn(f"{self.definiteness_}; {advice}", stacklevel=2)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Rows of similarities to the training samples ``(m, n)``, projected where the training matrix was clipped."""
+        check_is_fitted(self, "definiteness_")
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="similarities")
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"expected similarities to the {self.n_features_in_} training samples, got {X.shape[1]} columns"
+            )
+        return X if self.projection_ is None else X @ self.projection_

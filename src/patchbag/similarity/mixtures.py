@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Kernels between image mixtures: the probability product kernel (PPK) and the Kullback-Leibler kernel (KLK).
+
+.. math::
+
+    K^\rho_{ppk}(p, q) = \int p^\rho q^\rho \quad (4.9), \qquad
+    K_{klk}(p, q) = \exp\left(-\gamma\,(KL(p\|q) + KL(q\|p))\right) \quad (2.21, 4.25)
+
+Between mixtures neither has a closed form.  The estimates on offer (liu2010, chapter 4):
+
+* ``"one-to-one"``: components correspond because both mixtures were adapted from one universal model (4.13, 4.24); see
+  ``one_to_one``.  Linear in the number of components, and as good as the slow ones on adapted mixtures.
+* ``"one-to-many"`` (PPK), ``"matched"``, ``"variational"``, and for KL ``"unscented"`` and ``"monte-carlo"``: for any
+  two mixtures; see ``matching``.  Quadratic in the number of components.
+
+γ is by default the inverse of the mean SKL of a subset of the references (§4.3.1).
+
+Definiteness.  The one-to-one PPK is positive semidefinite (a sum of products of kernels); KLK is not in general, and at
+small relevance factors far from it (least eigenvalue -1.9 on Scene-15 at τ = 10): an SVM needs ``DefiniteKernel``
+between, a linear classifier on rows of similarities (the papers' way) does not.
+
+Deviation: a matched PPK, which the thesis only suggests, is averaged over both directions to be symmetric.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.mixture.adaptation import Mixtures
+from patchbag.similarity import matching as pairs
+from patchbag.similarity.gaussians import check_rho
+from patchbag.similarity.one_to_one import product_one_to_one, symmetric_kl_one_to_one
+
+PRODUCT_MATCHINGS = ("one-to-one", "one-to-many", "matched", "variational")
+DIVERGENCE_MATCHINGS = ("one-to-one", "matched", "variational", "unscented", "monte-carlo")
+
+
+def product_kernel(
+    P: Mixtures, Q: Mixtures, rho: float = 0.5, matching: str = "one-to-one", dtype: Any = np.float32
+) -> Any:
+    """PPK of every pair: ``(n, m)``; matching is one of ``PRODUCT_MATCHINGS``."""
+    if matching == "one-to-one":
+        return product_one_to_one(P, Q, rho, dtype)
+    if matching == "one-to-many":
+        return pairs.product_one_to_many(P, Q, rho, dtype)
+    if matching == "matched":
+        return (pairs.product_matched(P, Q, rho, dtype) + pairs.product_matched(Q, P, rho, dtype).T) / 2
+    if matching == "variational":
+        if rho != 0.5:
+            raise ValueError(f"the variational bound (4.12) is of the Bhattacharyya kernel, rho = 0.5; got rho = {rho}")
+        return pairs.bhattacharyya_bound(P, Q, dtype)
+    raise ValueError(f"matching of a product kernel must be one of {PRODUCT_MATCHINGS}, got {matching!r}")
+
+
+def symmetric_kl(
+    P: Mixtures,
+    Q: Mixtures,
+    matching: str = "one-to-one",
+    dtype: Any = np.float32,
+    n_samples: int = 1000,
+    random_state: Any = None,
+) -> Any:
+    """SKL of every pair: ``(n, m)``; matching is one of ``DIVERGENCE_MATCHINGS``."""
+    if matching == "one-to-one":
+        return symmetric_kl_one_to_one(P, Q, dtype)
+    if matching == "monte-carlo":
+        forward = pairs.kl_monte_carlo(P, Q, n_samples, random_state, dtype)
+        return forward + pairs.kl_monte_carlo(Q, P, n_samples, random_state, dtype).T
+    estimates = {"matched": pairs.kl_matched, "variational": pairs.kl_variational, "unscented": pairs.kl_unscented}
+    if matching not in estimates:
+        raise ValueError(f"matching of a KL divergence must be one of {DIVERGENCE_MATCHINGS}, got {matching!r}")
+    return estimates[matching](P, Q, dtype) + estimates[matching](Q, P, dtype).T
+
+
+def self_products(X: Mixtures, rho: float = 0.5) -> np.ndarray:
+    """Σ_i α_i² K^ρ(p_i, p_i) of every mixture, the diagonal of the one-to-one PPK: ``(n,)``, float64."""
+    # ∫ N^{2ρ} = (2π σ²)^{½ - ρ} (2ρ)^{-½} a dimension
+    logs = (0.5 - rho) * np.log(2 * np.pi * np.asarray(X.variances, np.float64)) - 0.5 * np.log(2 * rho)
+    return np.sum(np.asarray(X.weights, np.float64) ** 2 * np.exp(logs.sum(axis=-1)), axis=1)
+
+
+class MixtureKernel(TransformerMixin, BaseEstimator):
+    """Mixtures → rows of similarities to the training mixtures, for a linear classifier or a precomputed kernel.
+
+    Parameters
+    ----------
+    kernel : ``"ppk"`` (probability product) or ``"klk"`` (exponential of the symmetric KL divergence)
+    matching : how components are paired; see ``PRODUCT_MATCHINGS`` and ``DIVERGENCE_MATCHINGS``
+    rho : exponent of the PPK, 1/2 is Bhattacharyya
+    gamma : of the KLK; by default 1 / mean SKL between ``gamma_samples`` of the training mixtures
+    normalize : divide by the root of the self-similarities, so that K(p, p) = 1 (PPK)
+    n_samples : points a mixture of the Monte Carlo estimate
+    precision : ``"float32"`` or ``"float64"``, of computation and result
+    random_state : seed of the subset for γ and of Monte Carlo
+
+    Attributes
+    ----------
+    references_ : the training mixtures
+    gamma_ : float, KLK only
+
+    >>> kernel = MixtureKernel("klk").fit(mixtures)
+    >>> kernel.transform(mixtures[:10]).shape
+    (10, 120)
+    """
+
+    def __init__(
+        self,
+        kernel: str = "ppk",
+        *,
+        matching: str = "one-to-one",
+        rho: float = 0.5,
+        gamma: float | None = None,
+        gamma_samples: int = 256,
+        normalize: bool = False,
+        n_samples: int = 1000,
+        precision: str = "float32",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.matching = matching
+        self.rho = rho
+        self.gamma = gamma
+        self.gamma_samples = gamma_samples
+        self.normalize = normalize
+        self.n_samples = n_samples
+        self.precision = precision
+        self.random_state = random_state
+
+    def fit(self, X: Mixtures, y: Any = None) -> Self:
+        matchings = {"ppk": PRODUCT_MATCHINGS, "klk": DIVERGENCE_MATCHINGS}
+        if self.kernel not in matchings:
+            raise ValueError(f"kernel must be 'ppk' or 'klk', got {self.kernel!r}")
+        if self.matching not in matchings[self.kernel]:
+            raise ValueError(
+                f"matching of kernel {self.kernel!r} must be one of {matchings[self.kernel]}, got {self.matching!r}"
+            )
+        if self.precision not in ("float32", "float64"):
+            raise ValueError(f"precision must be 'float32' or 'float64', got {self.precision!r}")
+        if self.gamma is not None and not 0 < self.gamma < np.inf:
+            raise ValueError(f"gamma must be a positive number or None, got {self.gamma!r}")
+        check_rho(self.rho)
+        self.references_ = check_mixtures(X)
+        if self.kernel == "klk":
+            self.gamma_ = self._choose_gamma() if self.gamma is None else float(self.gamma)
+        elif self.normalize:
+            self._reference_norms = self._norms(self.references_)
+        return self
+
+    def transform(self, X: Mixtures) -> Any:
+        """Similarities ``(n, number of references)``."""
+        check_is_fitted(self, "references_")
+        check_mixtures(X).check(like=self.references_)
+        dtype = np.dtype(self.precision)
+        if self.kernel == "klk":
+            xp = array_namespace(X.means)
+            return xp.exp(-self.gamma_ * self._divergence(X, self.references_))
+        rows = product_kernel(X, self.references_, self.rho, self.matching, dtype)
+        if self.normalize:
+            rows /= self._norms(X)[:, None] * self._reference_norms[None, :]
+        return rows
+
+    def _divergence(self, P: Mixtures, Q: Mixtures) -> Any:
+        return symmetric_kl(P, Q, self.matching, np.dtype(self.precision), self.n_samples, self.random_state)
+
+    def _norms(self, X: Mixtures) -> np.ndarray:
+        """Roots of the self-similarities, ``(n,)``."""
+        if self.matching == "one-to-one":
+            own = self_products(X, self.rho)
+        else:
+            own = np.array(
+                [product_kernel(X[i], X[i], self.rho, self.matching, np.float64)[0, 0] for i in range(len(X))]
+            )
+        return np.sqrt(np.maximum(own, np.finfo(np.float64).tiny)).astype(self.precision)
+
+    def _choose_gamma(self) -> float:
+        random, n = check_random_state(self.random_state), len(self.references_)
+        if n < 2:
+            raise ValueError("gamma is chosen from the divergences between training mixtures: need two, or give gamma")
+        size = min(n, self.gamma_samples if self.matching == "one-to-one" else 32)
+        sample = self.references_[np.sort(random.choice(n, size, replace=False))]
+        divergence = self._divergence(sample, sample)
+        mean = float(divergence.sum() - divergence.trace()) / (size * (size - 1))
+        if not mean > 0:
+            raise ValueError(
+                "all training mixtures are the same (mean SKL is 0): lower the relevance factor, or give gamma"
+            )
+        return 1 / mean
+
+
+def check_mixtures(X: Any) -> Mixtures:
+    """X if it is a sound Mixtures; else an error that says what was given, or which image is at fault."""
+    if not isinstance(X, Mixtures):
+        raise TypeError(f"expected Mixtures (from MAPAdaptation), got {type(X).__name__}")
+    return X.check()

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import FeatureUnion, make_pipeline
+
+from oracles.gaussian_process import joint_log_evidence, posterior
+from patchbag.classifiers.gaussian_posterior import GaussianPosterior
+from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+
+RNG = np.random.default_rng(0)
+N, M = 45, 15
+Y = np.array(["bird", "cat", "dog"])[np.arange(N + M) % 3]
+POINTS = RNG.normal(size=(3, 4))[np.arange(N + M) % 3] * 2.2 + RNG.normal(size=(N + M, 4))
+GOOD, NOISE = rbf_kernel(POINTS, gamma=0.2), rbf_kernel(RNG.normal(size=(N + M, 4)), gamma=0.2)
+TRAIN, TEST = [GOOD[:N, :N], NOISE[:N, :N]], [GOOD[N:, :N], NOISE[N:, :N]]
+
+
+class Rbf(TransformerMixin, BaseEstimator):
+    """A kernel transformer without a diagonal method."""
+
+    def __init__(self, columns=(0, 1, 2, 3)):
+        self.columns = columns
+
+    def fit(self, X, y=None):
+        self.reference_ = X[:, list(self.columns)]
+        return self
+
+    def transform(self, X):
+        return rbf_kernel(X[:, list(self.columns)], self.reference_, gamma=0.2)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return GaussianProcessCategorizer().fit(TRAIN, Y[:N])
+
+
+def test_mean_variance_and_evidence_equal_the_paper_s_equations():
+    model = GaussianProcessCategorizer(optimize=None, noise=0.1, weights=[0.5, 2.0]).fit(TRAIN, Y[:N])
+    kernel = 0.5 * TRAIN[0] + 2.0 * TRAIN[1]
+    targets = np.where(Y[:N, None] == np.unique(Y), 1.0, -1.0)
+    mean, variance = posterior(kernel, targets, 0.1, 0.5 * TEST[0] + 2.0 * TEST[1], np.full(M, 2.5))
+    found_mean, found_variance = model.predict_soft_labels(TEST)
+    np.testing.assert_allclose(found_mean, mean, atol=1e-10)
+    np.testing.assert_allclose(found_variance, np.repeat(variance[:, None], 3, axis=1), atol=1e-10)
+    assert model.log_evidence_ == pytest.approx(joint_log_evidence(kernel + 0.1 * np.eye(N), targets))
+    expected = norm.cdf(mean / np.sqrt(variance + 0.1)[:, None])
+    np.testing.assert_allclose(model.predict_membership(TEST), expected, atol=1e-10)
+
+
+def test_learned_combination_prefers_the_informative_kernel_and_classifies(fitted):
+    assert fitted.weights_[0] > 5 * fitted.weights_[1]
+    assert np.all(fitted.log_weights_std_ > 0)
+    assert np.mean(fitted.predict(TEST) == Y[N:]) > 0.75
+
+
+def test_probabilities_sum_to_one_and_follow_the_decision(fitted):
+    p = fitted.predict_proba(TEST)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(fitted.classes_[p.argmax(axis=1)], fitted.predict(TEST))
+    np.testing.assert_array_equal(fitted.decision_function(TEST), fitted.predict_soft_labels(TEST)[0])
+
+
+def test_two_classes_are_one_problem_and_their_probability_is_phi():
+    two = Y != "dog"
+    train, test = np.flatnonzero(two[:N]), N + np.flatnonzero(two[N:])
+    model = GaussianProcessCategorizer(optimize=None, noise=0.1).fit(GOOD[np.ix_(train, train)], Y[train])
+    mean, variance = model.predict_soft_labels(GOOD[np.ix_(test, train)])
+    assert mean.shape == (len(test), 1)
+    p = model.predict_proba(GOOD[np.ix_(test, train)])
+    np.testing.assert_allclose(p[:, 1], norm.cdf(mean / np.sqrt(variance + 0.1))[:, 0])
+    expected = np.where(p[:, 1] > 0.5, "cat", "bird")
+    np.testing.assert_array_equal(model.predict(GOOD[np.ix_(test, train)]), expected)
+
+
+def test_an_update_equals_fitting_with_the_image():
+    for extra in ({}, {"classwise": True}):
+        model = GaussianProcessCategorizer(optimize=None, noise=0.05, **extra)
+        more = clone(model).fit(GOOD[: N + 2, : N + 2], Y[: N + 2])
+        updated = model.fit(GOOD[:N, :N], Y[:N])
+        updated.update(GOOD[N : N + 1, :N], Y[N])
+        updated.update(GOOD[N + 1 : N + 2, : N + 1], [Y[N + 1]], diagonal=[1.0])
+        rows = GOOD[N + 2 :, : N + 2]
+        for a, b in zip(updated.predict_soft_labels(rows), more.predict_soft_labels(rows)):
+            np.testing.assert_allclose(a, b, atol=1e-10)
+        assert updated.log_evidence_ == pytest.approx(more.log_evidence_)
+
+
+def test_classwise_weights_have_one_row_a_class_and_explain_each_class_better(fitted):
+    model = GaussianProcessCategorizer(classwise=True).fit(TRAIN, Y[:N])
+    assert model.weights_.shape == (3, 2)
+    assert model.noise_.shape == (3,)
+    assert model.log_evidence_ > fitted.log_evidence_ - 1e-2
+    np.testing.assert_allclose(model.predict_proba(TEST).sum(axis=1), 1.0)
+
+
+def test_probit_likelihood_classifies_and_calibrates():
+    model = GaussianProcessCategorizer(likelihood="probit").fit(TRAIN, Y[:N])
+    p = model.predict_proba(TEST)
+    assert np.mean(model.predict(TEST) == Y[N:]) > 0.75
+    assert np.isfinite(p).all() and p.max() < 1.0
+    mean, variance = model.predict_soft_labels(TEST)
+    np.testing.assert_allclose(model.predict_membership(TEST), norm.cdf(mean / np.sqrt(1 + variance)))
+
+
+@pytest.mark.parametrize("approximation", ["fitc", "nystroem"])
+def test_inducing_images_report_their_error_and_approach_the_exact_process(approximation):
+    exact = GaussianProcessCategorizer(optimize=None, noise=0.1).fit(GOOD[:N, :N], Y[:N])
+    expected = exact.predict_soft_labels(GOOD[N:, :N])[0]
+    errors, differences = [], []
+    for m in (5, 20, 45):
+        model = GaussianProcessCategorizer(optimize=None, noise=0.1, n_inducing=m, approximation=approximation)
+        model.fit(GOOD[:N, :N], Y[:N])
+        errors.append(model.trace_error_)
+        differences.append(np.abs(model.predict_soft_labels(GOOD[N:, :N])[0] - expected).max())
+    assert errors[0] > errors[1] > errors[2] and errors[2] < 1e-8
+    assert differences[0] > differences[1] > differences[2] and differences[2] < 1e-6
+
+
+def test_distances_learn_their_length_scale():
+    distance = ((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2)
+    model = GaussianProcessCategorizer("distance").fit(distance[:N, :N], Y[:N])
+    fixed = GaussianProcessCategorizer().fit(np.exp(-distance[:N, :N] / distance[:N, :N].mean()), Y[:N])
+    assert model.log_evidence_ > fixed.log_evidence_ - 1e-3
+    assert np.mean(model.predict(distance[N:, :N]) == Y[N:]) > 0.75
+
+
+def test_transformers_give_the_answers_of_precomputed_kernels():
+    kernels = [Rbf(), Rbf((0, 1))]
+    model = GaussianProcessCategorizer(kernels).fit(POINTS[:N], Y[:N])
+    gram = [k.fit_transform(POINTS[:N]) for k in kernels]
+    rows = [k.transform(POINTS[N:]) for k in kernels]
+    expected = GaussianProcessCategorizer().fit(gram, Y[:N]).predict_proba(rows)
+    np.testing.assert_allclose(model.predict_proba(POINTS[N:]), expected, atol=1e-8)
+
+
+def test_pipeline_and_grid_search_cut_kernels_correctly():
+    union = FeatureUnion([("all", Rbf()), ("two", Rbf((0, 1)))])
+    scores = cross_val_score(make_pipeline(union, GaussianProcessCategorizer(max_iter=5)), POINTS, Y, cv=3)
+    search = GridSearchCV(GaussianProcessCategorizer(max_iter=5), {"l2": [0.0, 1.0]}, cv=3)
+    search.fit(np.stack([GOOD, NOISE], axis=2), Y)
+    assert scores.mean() > 0.7
+    assert search.best_score_ > 0.7
+
+
+def test_restarts_are_reproducible_and_not_worse(fitted):
+    model = GaussianProcessCategorizer(n_restarts=2, random_state=0)
+    first, second = clone(model).fit(TRAIN, Y[:N]), clone(model).fit(TRAIN, Y[:N])
+    np.testing.assert_array_equal(first.weights_, second.weights_)
+    assert first.log_evidence_ >= fitted.log_evidence_ - 1e-6
+
+
+def test_repair_accepts_an_indefinite_kernel_and_projects_new_rows():
+    values, vectors = np.linalg.eigh(GOOD[:N, :N])
+    values[0] = -0.5
+    bad = (vectors * values) @ vectors.T
+    with pytest.raises(ValueError, match=r"not positive semidefinite: .*1 of them negative"):
+        GaussianProcessCategorizer().fit(bad, Y[:N])
+    model = GaussianProcessCategorizer(repair=True, optimize=None, noise=0.1).fit(bad, Y[:N])
+    clipped = (vectors * np.maximum(values, 0)) @ vectors.T
+    expected = GaussianProcessCategorizer(optimize=None, noise=0.1).fit(clipped, Y[:N])
+    np.testing.assert_allclose(model.predict_proba(bad[:5]), expected.predict_proba(clipped[:5]), atol=1e-10)
+
+
+def test_float32_kernels_agree_with_float64():
+    model = GaussianProcessCategorizer(optimize=None, noise=0.1)
+    expected = model.fit(GOOD[:N, :N], Y[:N]).predict_proba(GOOD[N:, :N])
+    small = GOOD.astype(np.float32)
+    np.testing.assert_allclose(model.fit(small[:N, :N], Y[:N]).predict_proba(small[N:, :N]), expected, atol=1e-4)
+
+
+def test_repeated_images_with_tiny_noise_do_not_break_the_learning():
+    twice = np.kron(np.ones((2, 2)), 1e6 * GOOD[:N, :N])
+    model = GaussianProcessCategorizer(noise=1e-9, optimize="weights").fit(twice, np.tile(Y[:N], 2))
+    assert np.isfinite(model.log_evidence_)
+    assert np.isfinite(model.predict_proba(twice[:5])).all()
+
+
+def test_probabilities_are_finite_for_degenerate_kernels():
+    same = np.ones((6, 6))
+    labels = ["a", "b", "c", "a", "b", "c"]
+    for noise in (1e-6, 1.0):
+        for likelihood in ("gaussian", "probit"):
+            model = GaussianProcessCategorizer(noise=noise, likelihood=likelihood).fit(same, labels)
+            assert np.isfinite(model.predict_proba(same)).all()
+            assert np.isfinite(model.predict_proba(np.zeros((2, 6)), diagonal=[0.0, 0.0])).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "labels", "message"),
+    [
+        ({}, ["a"] * N, r"all 45 labels are \['a'\]; a classifier needs at least two"),
+        ({}, list(Y[: N - 1]), "45 images in the kernel but 44 labels"),
+        ({"likelihood": "logit"}, Y[:N], "likelihood must be one of"),
+        ({"optimize": "no"}, Y[:N], "optimize must be one of"),
+        ({"approximation": "no"}, Y[:N], "approximation must be one of"),
+        ({"kernel": "rbf"}, Y[:N], "kernel must be 'precomputed'"),
+        ({"noise": 0.0}, Y[:N], "need noise > 0"),
+        ({"weights": [1.0]}, Y[:N], "weights must be 2 numbers"),
+        ({"n_inducing": 46}, Y[:N], "between 1 and the 45"),
+        ({"n_inducing": 5, "likelihood": "probit"}, Y[:N], "inducing images are for the gaussian"),
+    ],
+)
+def test_bad_training_input_is_a_clear_error(parameters, labels, message):
+    with pytest.raises(ValueError, match=message):
+        GaussianProcessCategorizer(**parameters).fit(TRAIN, labels)
+
+
+def test_bad_test_input_is_a_clear_error(fitted):
+    with pytest.raises(ValueError, match="fitted with 2 kernels, got 1"):
+        fitted.predict(TEST[0])
+    with pytest.raises(ValueError, match="diagonal must hold 15 finite numbers"):
+        fitted.predict_proba(TEST, diagonal=[1.0])
+    with pytest.raises(ValueError, match="not one of the classes"):
+        fitted.update([k[:1] for k in TEST], "horse")
+    with pytest.raises(ValueError, match="one image at a time"):
+        fitted.update(TEST, "cat")
+    repaired = GaussianProcessCategorizer(repair=True, optimize=None)
+    values, vectors = np.linalg.eigh(GOOD[:N, :N])
+    repaired.fit((vectors * np.append(-1.0, values[1:])) @ vectors.T, Y[:N])
+    with pytest.raises(ValueError, match="cannot extend a repaired kernel"):
+        repaired.update(GOOD[N : N + 1, :N], "cat")
+    with pytest.raises(ValueError, match="negative value"):
+        GaussianProcessCategorizer("distance").fit(-GOOD[:N, :N], Y[:N])
+
+
+def test_posterior_appended_label_by_label_equals_the_batch():
+    targets = np.where(Y[:N, None] == np.unique(Y), 1.0, -1.0)
+    whole = GaussianPosterior.from_kernel(GOOD[:N, :N], targets, 0.1)
+    grown = GaussianPosterior.from_kernel(GOOD[:1, :1], targets[:1], 0.1)
+    for i in range(1, N):
+        grown = grown.append(GOOD[i, :i], 1.0, targets[i])
+    np.testing.assert_allclose(grown.solution, whole.solution, atol=1e-9)

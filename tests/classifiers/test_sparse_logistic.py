@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+from patchbag.classifiers.sparse_logistic import SparseLogistic, largest_penalty, replace_diagonal
+
+
+@pytest.fixture
+def similarities():
+    """Similarities of 90 training and 30 test points of three classes to the training points."""
+    rng = np.random.default_rng(0)
+    y = np.tile(["city", "coast", "forest"], 40)
+    centres = {"city": [0, 0], "coast": [4, 0], "forest": [0, 4]}
+    x = np.array([centres[c] for c in y]) + rng.normal(size=(120, 2))
+    gram = np.exp(-((x[:, None] - x[None]) ** 2).sum(axis=-1) / 4)
+    return gram[:90, :90], y[:90], gram[90:, :90], y[90:]
+
+
+def objective(parameters, X, sign, penalty):
+    """Eq. 2.24 with α = u - v, u and v ≥ 0."""
+    p = X.shape[1]
+    f = X @ (parameters[:p] - parameters[p : 2 * p]) + parameters[-1]
+    return np.mean(np.logaddexp(0, -sign * f)) + penalty * parameters[: 2 * p].sum()
+
+
+def test_solution_minimises_the_printed_objective():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 4))
+    y = (X[:, 0] + 0.3 * rng.normal(size=60) > 0).astype(int)
+    model = SparseLogistic(0.05, scale=None, tol=1e-8, max_iter=5000).fit(X, y)
+    centred, sign = X - X.mean(axis=0), 2 * y - 1
+    bounds = [(0, None)] * 8 + [(None, None)]
+    best = minimize(objective, np.zeros(9), (centred, sign, 0.05), bounds=bounds, options={"ftol": 1e-14, "gtol": 1e-9})
+    alpha = best.x[:4] - best.x[4:8]
+    np.testing.assert_allclose(model.coef_[0], alpha, atol=0.01)
+    own = np.concatenate([np.maximum(model.coef_[0], 0), np.maximum(-model.coef_[0], 0), model.intercept_])
+    assert objective(own, centred, sign, 0.05) == pytest.approx(best.fun, abs=1e-4)
+
+
+@pytest.mark.parametrize("multinomial", [False, True])
+def test_few_images_are_kept_and_new_ones_recognised(similarities, multinomial):
+    X, y, X_test, y_test = similarities
+    model = SparseLogistic(0.02, multinomial=multinomial).fit(X, y)
+    assert 0 < model.n_kept_ < 60
+    np.testing.assert_array_equal(model.kept_, (model.coef_ != 0).any(axis=0))
+    assert model.score(X_test, y_test) > 0.8
+    # the images that are not kept need not be compared with
+    blanked = np.where(model.kept_, X_test, 123.0)
+    np.testing.assert_allclose(model.decision_function(blanked), model.decision_function(X_test))
+
+
+@pytest.mark.parametrize("multinomial", [False, True])
+def test_probabilities_sum_to_one_and_rank_as_the_scores_do(similarities, multinomial):
+    X, y, X_test, _ = similarities
+    model = SparseLogistic(0.02, multinomial=multinomial).fit(X, y)
+    p = model.predict_proba(X_test)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X_test))
+    binary = SparseLogistic(0.02).fit(X[y != "city"], y[y != "city"])
+    score = binary.decision_function(X_test)
+    np.testing.assert_allclose(binary.predict_proba(X_test)[:, 1], 1 / (1 + np.exp(-score)))
+
+
+def test_nothing_is_kept_from_the_largest_penalty_on(similarities):
+    X, y, _, _ = similarities
+    z = (X - X.mean(axis=0)) / X.std(axis=0)
+    limit = largest_penalty(z, (y[:, None] == np.unique(y)).astype(float))
+    assert SparseLogistic(1.05 * limit, tol=1e-6).fit(X, y).n_kept_ == 0
+    assert SparseLogistic(0.9 * limit, tol=1e-6).fit(X, y).n_kept_ > 0
+
+
+def test_penalty_is_chosen_by_cross_validation(similarities):
+    X, y, X_test, y_test = similarities
+    model = SparseLogistic().fit(X, y)
+    # the strongest penalty whose accuracy no later one beats by much
+    chosen = list(model.penalties_).index(model.penalty_)
+    assert model.scores_.max() <= model.scores_[chosen] + 2 * 0.003
+    assert (model.scores_[:chosen] < model.scores_[chosen]).all()
+    assert model.score(X_test, y_test) > 0.8
+    assert model.penalty_ == SparseLogistic(n_threads=1).fit(X, y).penalty_
+
+
+def test_own_similarity_is_ignored_on_request():
+    # weights that an image gives itself separate the training set perfectly and mean nothing for others
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 40)
+    X = 0.02 * rng.random((80, 80)) + 0.01 * (y[:, None] == y)
+    test = 0.02 * rng.random((60, 80)) + 0.01 * (np.repeat([0, 1], 30)[:, None] == y)
+    with_self = X + 0.9 * np.eye(80)
+    penalty = 0.05
+    plain = SparseLogistic(penalty).fit(with_self, y).score(test, np.repeat([0, 1], 30))
+    ignoring = SparseLogistic(penalty, ignore_self=True).fit(with_self, y).score(test, np.repeat([0, 1], 30))
+    assert ignoring > 0.95 > plain + 0.1
+    np.testing.assert_allclose(
+        replace_diagonal(with_self).diagonal(), [np.delete(X[:, i], i).mean() for i in range(80)]
+    )
+
+
+@pytest.mark.parametrize("scale", ["columns", "global"])
+def test_units_of_the_similarities_do_not_matter(similarities, scale):
+    X, y, X_test, _ = similarities
+    a = SparseLogistic(0.02, scale=scale, tol=1e-9, max_iter=5000).fit(X, y).predict_proba(X_test)
+    b = SparseLogistic(0.02, scale=scale, tol=1e-9, max_iter=5000).fit(1e-4 * X, y).predict_proba(1e-4 * X_test)
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_estimator_works_in_cross_validation(similarities):
+    X, y, _, _ = similarities
+    assert cross_val_score(SparseLogistic(0.02), X, y, cv=3).mean() > 0.8
+    assert clone(SparseLogistic(0.3, scale="global")).get_params()["scale"] == "global"
+
+
+def test_a_constant_column_is_left_out(similarities):
+    X, y, _, _ = similarities
+    model = SparseLogistic(0.02).fit(np.concatenate([X, np.ones((90, 1))], axis=1), y)
+    assert not model.kept_[-1]
+
+
+def test_wrong_use_is_named(similarities):
+    X, y, _, _ = similarities
+    with pytest.raises(ValueError, match="penalty must be a positive number"):
+        SparseLogistic(0).fit(X, y)
+    with pytest.raises(ValueError, match="scale must be one of"):
+        SparseLogistic(scale="rows").fit(X, y)
+    with pytest.raises(ValueError, match="need at least two classes"):
+        SparseLogistic(0.1).fit(X, ["a"] * 90)
+    with pytest.raises(ValueError, match="square matrix; got"):
+        SparseLogistic(0.1, ignore_self=True).fit(X[:, 1:], y)
+    with pytest.raises(ValueError, match="class 'one' has one image"):
+        SparseLogistic().fit(X, ["one"] + ["two"] * 89)
+    with pytest.raises(ValueError, match="similarities to 90 training images, got 80 columns"):
+        SparseLogistic(0.1).fit(X, y).predict(X[:, :80])
+    with pytest.raises(ValueError, match="NaN"):
+        SparseLogistic(0.1).fit(X * np.nan, y)
