@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Pool-based active learning with Gaussian processes (kapoor2010, §7).
+
+One round is: the person labels an image (``teach``), the posterior of the pool is updated in O(nN), the learner names
+the next image (``query``).  See posterior for the update and criteria for the utilities.
+
+**Batches.**  ``batch="diverse"`` picks greedily.  The variance of a Gaussian process does not depend on the labels,
+so the variance Σ' that the pool will have after the images picked so far is known; the utility of an image is
+multiplied by Σ'/Σ, the share of its variance that the earlier picks leave.  An image like one in the batch drops out,
+one unrelated to it keeps its utility. ``batch="per_class"`` is the paper's: the best image for each one-versus-all
+problem in turn (table 1 criteria only).
+
+**Cold start.**  While fewer than two classes have labels the criteria mean nothing.  ``cold_start="farthest"`` takes
+the image with the largest remaining variance: farthest first in kernel space.  ``"typical"`` (default) weighs that by
+the image's mean similarity to the pool, so that outliers wait.
+
+**Unseen classes.**  ``classes`` lists classes that are known before any label of them; a label outside a given list
+is an error, without a list new labels open new classes.  ``novelty()`` is the probability that an image belongs to
+none of the classes seen.
+
+**Skip.**  ``skip(i)`` takes an image out of the queries without a label.
+
+**Stopping.**  ``stopping_hint()`` compares the predicted classes of the pool before and after the latest labels
+(Cohen's kappa, stabilising predictions, Bloodgood & Vijay-Shanker 2009): labels that change nothing are not worth
+asking for.
+
+Conventions follow scikit-activeml: unlabelled is ``missing_label`` (NaN, None or a value), ``query`` returns indices
+and on request utilities of shape (batch_size, N) with NaN for images that could not be chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, utilities_by_class
+from patchbag.active.posterior import PoolPosterior
+from patchbag.classifiers.kernel_stack import stack_kernels
+from patchbag.classifiers.membership import membership, winning_probabilities
+
+BATCHES = ("diverse", "per_class", "top")
+COLD_STARTS = ("typical", "farthest", "random")
+REFERENCE = 500  # images in which "influence" looks for doubt
+
+
+def is_missing(labels: Any, missing_label: Any = np.nan) -> np.ndarray:
+    """(N,) which labels are ``missing_label``; NaN and None both match NaN or None."""
+    empty = missing_label is None or (isinstance(missing_label, float) and np.isnan(missing_label))
+
+    def missing(label: Any) -> bool:
+        if empty:
+            return label is None or (isinstance(label, float | np.floating) and bool(np.isnan(label)))
+        return bool(label == missing_label)
+
+    return np.array([missing(label) for label in labels], dtype=bool)
+
+
+def kappa(first: np.ndarray, second: np.ndarray, n_classes: int) -> float:
+    """Cohen's kappa, the agreement of two labellings beyond chance; 1 if both are constant and equal."""
+    agreement = float(np.mean(first == second))
+    shares = [np.bincount(labels, minlength=n_classes) / len(labels) for labels in (first, second)]
+    chance = float(shares[0] @ shares[1])
+    return 1.0 if agreement == 1.0 else (agreement - chance) / (1.0 - chance)
+
+
+@dataclass(frozen=True)
+class StoppingHint:
+    """``stop`` when predictions have settled; ``agreement`` is the mean kappa of the latest labels, with what it
+    says.
+    """
+
+    stop: bool
+    agreement: float
+    expected_error: float
+    reason: str
+
+
+class ActiveLearner(BaseEstimator):
+    """A pool of images, a Gaussian process over it, and the choice of what to label next.
+
+    Parameters
+    ----------
+    criterion : "uncertainty", "margin", "variance", "influence", "entropy", "one_vs_all" or "random"
+    noise : σ², label noise
+    batch : "diverse", "per_class" or "top" (the best ones, whatever they repeat)
+    cold_start : "typical", "farthest" or "random"
+    classes : labels known beforehand, or None to learn them from the labels
+    missing_label : what stands for "no label" in ``fit`` and ``query``
+    window : number of latest labels on which the stopping hint is based
+    agreement : mean kappa from which it says stop
+
+    >>> learner = ActiveLearner(random_state=0).fit(np.eye(4) + 1.0)
+    >>> first = learner.query()[0]
+    >>> learner.teach([first], ["cat"]).n_labels_
+    1
+    """
+
+    def __init__(
+        self,
+        criterion: str = "uncertainty",
+        *,
+        noise: float = 1e-2,
+        batch: str = "diverse",
+        cold_start: str = "typical",
+        classes: Any = None,
+        missing_label: Any = np.nan,
+        window: int = 5,
+        agreement: float = 0.99,
+        random_state: Any = None,
+    ) -> None:
+        self.criterion = criterion
+        self.noise = noise
+        self.batch = batch
+        self.cold_start = cold_start
+        self.classes = classes
+        self.missing_label = missing_label
+        self.window = window
+        self.agreement = agreement
+        self.random_state = random_state
+
+    # --- labels in -----------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Start with a pool: its kernel ``X (N, N)`` and labels ``y (N,)``, some or all of them missing."""
+        for name, value, allowed in (
+            ("criterion", self.criterion, CRITERIA),
+            ("batch", self.batch, BATCHES),
+            ("cold_start", self.cold_start, COLD_STARTS),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        if not self.noise > 0:
+            raise ValueError(f"noise must be > 0, got {self.noise}")
+        if self.batch == "per_class" and self.criterion not in ("uncertainty", "margin", "variance"):
+            raise ValueError(f"batch='per_class' needs uncertainty, margin or variance, got {self.criterion!r}")
+        stack = stack_kernels(X)
+        if len(stack) != 1:
+            raise ValueError(f"active learning takes one kernel of the pool, got {len(stack)}; combine them first")
+        self.posterior_ = PoolPosterior(stack[0], float(self.noise))
+        n = len(stack[0])
+        if np.any(self.posterior_.variance < 0):
+            raise ValueError(f"image {int(np.argmin(self.posterior_.variance))} has a negative kernel with itself")
+        self.random_ = check_random_state(self.random_state)
+        if self.criterion == "influence":
+            self.posterior_.watch(self.random_.permutation(n)[:REFERENCE])
+        self.classes_: list[Any] = []
+        self.labels_: dict[int, Any] = {}
+        self.available_ = np.ones(n, bool)
+        self.kappas_: list[float] = []
+        self._predicted: np.ndarray | None = None
+        self._typical: np.ndarray | None = None
+        for label in [] if self.classes is None else list(self.classes):
+            self._column(label)
+        if y is not None:
+            y = list(y)
+            if len(y) != n:
+                raise ValueError(f"the pool has {n} images but y has {len(y)} labels")
+            known = np.flatnonzero(~is_missing(y, self.missing_label))
+            self.teach(known, [y[i] for i in known])
+        return self
+
+    @property
+    def n_labels_(self) -> int:
+        return len(self.labels_)
+
+    def teach(self, indices: Any, labels: Any) -> Self:
+        """Learn the labels of images of the pool."""
+        check_is_fitted(self, "posterior_")
+        indices, labels = np.atleast_1d(np.asarray(indices)), list(np.atleast_1d(np.asarray(labels, dtype=object)))
+        if len(indices) != len(labels):
+            raise ValueError(f"got {len(indices)} images and {len(labels)} labels")
+        if np.any(is_missing(labels, self.missing_label)):
+            raise ValueError("cannot teach a missing label; call skip for images that cannot be labelled")
+        images = [self._image(index) for index in indices]
+        # everything is checked before anything is learned: a bad label must not leave half a batch behind
+        for i, (image, label) in enumerate(zip(images, labels)):
+            if image in self.labels_ or image in images[:i]:
+                known = self.labels_.get(image, labels[images.index(image)])
+                raise ValueError(f"image {image} already has the label {known!r}; fit again to change it")
+            if self.classes is not None and label not in self.classes_:
+                raise ValueError(f"label {label!r} is not one of the classes {self.classes_}; add it to classes=")
+        for image, label in zip(images, labels):
+            self.posterior_.add_label(image, self._column(label))
+            self.labels_[image] = label
+            self.available_[image] = False
+        if len(indices):
+            self._track_agreement()
+        return self
+
+    def skip(self, indices: Any) -> Self:
+        """Never ask for these images."""
+        check_is_fitted(self, "posterior_")
+        for index in np.atleast_1d(np.asarray(indices)):
+            self.available_[self._image(index)] = False
+        return self
+
+    def _image(self, index: Any) -> int:
+        n = len(self.available_)
+        if not isinstance(index, int | np.integer) or not 0 <= index < n:
+            raise ValueError(f"image {index} is not in the pool, which has images 0 to {n - 1}")
+        return int(index)
+
+    def _column(self, label: Any) -> int:
+        if label in self.classes_:
+            return self.classes_.index(label) + 1
+        self.classes_.append(label)
+        return self.posterior_.add_class()
+
+    # --- what is believed ----------------------------------------------------------------------------------------
+
+    def _seen(self) -> np.ndarray:
+        labels = set(self.labels_.values())
+        return np.array([i + 1 for i, label in enumerate(self.classes_) if label in labels], dtype=int)
+
+    def predict(self) -> np.ndarray:
+        """Class of every image of the pool, the largest mean among the classes with labels."""
+        seen = self._seen()
+        if not len(seen):
+            raise ValueError("no image has a label yet; call teach first")
+        best = np.argmax(self.posterior_._mean[seen], axis=0)
+        return np.array(self.classes_)[seen[best] - 1]
+
+    def predict_proba(self) -> np.ndarray:
+        """(N, C) probabilities of the classes, in the order of ``classes_``; classes without labels included."""
+        if len(self.classes_) < 2:
+            return np.ones((len(self.available_), max(len(self.classes_), 1)))
+        return winning_probabilities(self.posterior_.mean[:, 1:], self._deviation()[:, None])
+
+    def novelty(self) -> np.ndarray:
+        """(N,) probability that an image belongs to none of the classes that have labels."""
+        p = membership(self.posterior_.mean[:, self._seen()], self._deviation()[:, None])
+        return np.prod(1.0 - p, axis=1)
+
+    def _deviation(self) -> np.ndarray:
+        return np.sqrt(self.posterior_.variance + self.noise)
+
+    def _track_agreement(self) -> None:
+        predicted = np.argmax(self.posterior_._mean[1:], axis=0)
+        if self._predicted is not None:
+            self.kappas_.append(kappa(predicted, self._predicted, len(self.classes_)))
+        self._predicted = predicted
+
+    def stopping_hint(self) -> StoppingHint:
+        """Whether more labels are likely to change the predictions of the pool."""
+        check_is_fitted(self, "posterior_")
+        recent = self.kappas_[-self.window :]
+        agreement = float(np.mean(recent)) if recent else 0.0
+        left = self.available_
+        error = float(1.0 - self.predict_proba()[left].max(axis=1).mean()) if left.any() else 0.0
+        if not left.any():
+            return StoppingHint(True, agreement, error, "every image is labelled or skipped")
+        if len(self._seen()) < 2:
+            return StoppingHint(False, agreement, error, "fewer than two classes have labels")
+        if len(recent) < self.window:
+            return StoppingHint(False, agreement, error, f"fewer than {self.window + 1} rounds so far")
+        if agreement >= self.agreement:
+            reason = f"the last {self.window} rounds changed almost no prediction (agreement {agreement:.3f})"
+            return StoppingHint(True, agreement, error, reason)
+        return StoppingHint(False, agreement, error, f"predictions still change (agreement {agreement:.3f})")
+
+    # --- questions out -------------------------------------------------------------------------------------------
+
+    def query(self, batch_size: int = 1, *, candidates: Any = None, return_utilities: bool = False) -> Any:
+        """Images to label next.
+
+        Parameters
+        ----------
+        batch_size : how many
+        candidates : indices to choose among (default: all without a label and not skipped)
+        return_utilities : also return utilities (batch_size, N), NaN where an image could not be chosen
+
+        Returns
+        -------
+        indices (batch_size,), best first
+        """
+        check_is_fitted(self, "posterior_")
+        free = self.available_.copy()
+        if candidates is not None:
+            chosen = [self._image(index) for index in np.atleast_1d(np.asarray(candidates))]
+            free[np.setdiff1d(np.arange(len(free)), chosen)] = False
+        if not 1 <= batch_size <= free.sum():
+            raise ValueError(
+                f"batch_size must be between 1 and the {free.sum()} images left to label, got {batch_size}"
+            )
+        base = self._base_utilities()
+        diverse = self.batch == "diverse" and self.criterion != "random"
+        variance = self.posterior_.variance
+        remaining = variance.copy()
+        imagined = np.empty((0, len(free)))
+        indices, history = [], []
+        for turn in range(batch_size):
+            value = base[:, turn % base.shape[1]].copy()
+            if diverse and turn:
+                value *= (remaining + 1e-12) / (variance + 1e-12)
+            value[~free] = np.nan
+            pick = self._argmax(value)
+            indices.append(pick)
+            history.append(value)
+            free[pick] = False
+            if diverse and turn + 1 < batch_size:
+                row = self.posterior_.solve(pick, remaining, imagined)
+                imagined = np.vstack([imagined, row])
+                remaining = np.maximum(remaining - row**2, 0.0)
+        return (np.array(indices), np.array(history)) if return_utilities else np.array(indices)
+
+    def _argmax(self, value: np.ndarray) -> int:
+        best = np.flatnonzero(value == np.nanmax(value))
+        return int(best[0] if len(best) == 1 else best[self.random_.randint(len(best))])
+
+    def _base_utilities(self) -> np.ndarray:
+        """(N, 1), or (N, C) when classes take turns."""
+        posterior, seen = self.posterior_, self._seen()
+        if self.criterion == "random" or len(seen) < 2:
+            return self._cold_utilities()[:, None]
+        mean = posterior.mean[:, seen]
+        if self.criterion == "influence":
+            doubts = doubt(mean[posterior.watched], posterior.variance[posterior.watched], self.noise)
+            return influence(posterior.cross, doubts, posterior.variance, self.noise)[:, None]
+        if self.batch == "per_class":
+            return utilities_by_class(self.criterion, mean, posterior.variance, self.noise)
+        return utilities(self.criterion, mean, posterior.variance, self.noise, self.random_)[:, None]
+
+    def _cold_utilities(self) -> np.ndarray:
+        if self.criterion == "random" or self.cold_start == "random":
+            return self.random_.uniform(size=len(self.available_))
+        variance = self.posterior_.variance
+        if self.cold_start == "farthest":
+            return variance.copy()
+        if self._typical is None:
+            kernel = self.posterior_.kernel
+            scale = 1.0 / np.sqrt(np.maximum(np.diagonal(kernel), 1e-300))
+            self._typical = np.maximum((kernel @ scale) * scale / len(kernel), 0.0)
+        return self._typical * variance

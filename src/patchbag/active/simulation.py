@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Replaying active learning on a pool whose labels are known (kapoor2010, figures 8 to 10).
+
+Each run draws a test set (``n_test`` images a class) and one labelled image of each class, then lets every strategy
+ask for labels of the rest, one round after the other, and measures after each round the mean recognition rate per
+class on the test set (the paper's metric).  All strategies of a run start from the same images, so that their
+difference is paired; the curves carry the standard error over runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from patchbag.active.learner import ActiveLearner
+
+
+@dataclass(frozen=True)
+class LearningCurves:
+    """``n_labels (rounds,)`` and for each strategy ``scores[name] (runs, rounds)``, the mean accuracy per class."""
+
+    n_labels: np.ndarray
+    scores: dict[str, np.ndarray]
+
+    def mean(self, name: str) -> np.ndarray:
+        """(rounds,) mean over runs."""
+        return self.scores[name].mean(axis=0)
+
+    def standard_error(self, name: str) -> np.ndarray:
+        """(rounds,) standard error of the mean; 0 for a single run."""
+        runs = len(self.scores[name])
+        return self.scores[name].std(axis=0, ddof=1) / np.sqrt(runs) if runs > 1 else np.zeros(len(self.n_labels))
+
+    def labels_to_reach(self, name: str, score: float) -> int | None:
+        """Number of labels at which the mean curve first reaches ``score``; None if it never does."""
+        reached = np.flatnonzero(self.mean(name) >= score)
+        return int(self.n_labels[reached[0]]) if len(reached) else None
+
+
+def mean_class_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Accuracy of each class, averaged over the classes in ``truth``."""
+    return float(np.mean([np.mean(predicted[truth == c] == c) for c in np.unique(truth)]))
+
+
+def simulate(
+    kernel: Any,
+    y: Any,
+    *,
+    criteria: Any = ("uncertainty", "random"),
+    n_labels: int = 100,
+    batch_size: int = 1,
+    n_runs: int = 10,
+    n_test: int = 10,
+    n_start: int = 1,
+    noise: float = 1e-2,
+    batch: str = "diverse",
+    random_state: Any = None,
+) -> LearningCurves:
+    """Replay active learning against random selection on a labelled pool.
+
+    Parameters
+    ----------
+    kernel : (N, N)
+    y : (N,) true labels
+    criteria : strategies, by name of the criterion; or a dict of name to ActiveLearner parameters
+    n_labels : labels at the end of a run
+    batch_size : labels asked for in a round
+    n_runs : runs with different test sets and first images
+    n_test : test images of each class
+    n_start : labelled images of each class at the start; 0 for a cold start
+    """
+    kernel, y = np.asarray(kernel, dtype=float), np.asarray(y)
+    if kernel.shape != (len(y), len(y)):
+        raise ValueError(f"the kernel has shape {kernel.shape} but there are {len(y)} labels")
+    strategies = criteria if isinstance(criteria, dict) else {name: {"criterion": name} for name in criteria}
+    classes, sizes = np.unique(y, return_counts=True)
+    if len(classes) < 2:
+        raise ValueError(f"all {len(y)} labels are {classes.tolist()}; a simulation needs at least two classes")
+    small = sizes <= n_test + n_start
+    if small.any():
+        raise ValueError(
+            f"class {classes[small][0]} has {sizes[small][0]} images, too few for {n_test} test and {n_start} first"
+        )
+    begin = n_start * len(classes)
+    available = len(y) - n_test * len(classes)
+    if not begin < n_labels <= available:
+        raise ValueError(f"n_labels must be more than the {begin} first labels and at most {available}, got {n_labels}")
+    steps = np.append(np.arange(max(begin, 1), n_labels, batch_size), n_labels)
+    random = check_random_state(random_state)
+    scores = {name: np.zeros((n_runs, len(steps))) for name in strategies}
+    for run in range(n_runs):
+        shuffled = [random.permutation(np.flatnonzero(y == c)) for c in classes]
+        test = np.concatenate([part[:n_test] for part in shuffled])
+        first = np.concatenate([part[n_test : n_test + n_start] for part in shuffled])
+        seed = int(random.randint(2**31 - 1))
+        for name, parameters in strategies.items():
+            settings = {"noise": noise, "batch": batch, **parameters, "random_state": seed}
+            learner = ActiveLearner(**settings).fit(kernel).skip(test)
+            learner.teach(first, y[first])
+            for step, target in enumerate(steps):
+                if target > learner.n_labels_:
+                    asked = learner.query(int(target - learner.n_labels_))
+                    learner.teach(asked, y[asked])
+                scores[name][run, step] = mean_class_accuracy(y[test], learner.predict()[test])
+    return LearningCurves(steps, scores)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Geometric blur: oriented edge energy around edge points, blurred the more the farther away (Berg & Malik 2001).
+
+Under a small distortion of the image, what lies at x from a feature point moves by an amount proportional to |x|.  So
+the signal there is averaged over a region of that size before it is sampled::
+
+    B(p, x) = (S * G_{alpha |x| + beta})(p + x)
+
+where S is a sparse signal, p the feature point and G_s a Gaussian of standard deviation s.  S are ``n_orientations``
+channels of edge energy: with gradient (g_x, g_y) and the edge's orientation known up to 180 degrees, channel k at
+angle t_k = k pi / n is the half-wave rectified
+
+    S_k = max(0, (g_x² - g_y²) cos 2 t_k + 2 g_x g_y sin 2 t_k) / |g|,
+
+the gradient's length times the cosine of twice its angle to t_k: sparse, and blind to the polarity of the edge.
+
+Samples lie on rings around p, 1, 8, 8, 10, 12, 12 of them at radii of 0, 4, 8, 16, 32, 50 pixels: 51 samples of 4
+channels make 204 dimensions.  Each ring has one blur, so the image is blurred once for each ring and then only
+sampled (bilinear).  Beyond the image the signal is zero.  The descriptor has unit length.
+
+Feature points are edge points: drawn at random in proportion to the edge energy, at least ``spacing`` pixels from one
+another, from those above ``threshold`` times the strongest.  The draw is seeded for each image by ``random_state``.
+
+Cost: 2 × 8s + 1 products a pixel, channel and ring for the separable blurs, which is most of it.
+
+Deviations: Berg & Malik use the output of a boundary detector as S, and sparser channels work better with it;
+kapoor2010 was given its GB kernels by others, who do not state their sampling.  The ring layout here is that of
+common use, and a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+
+from patchbag.features.extraction import FeatureExtractor
+from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+
+RADII = (0.0, 4.0, 8.0, 16.0, 32.0, 50.0)
+COUNTS = (1, 8, 8, 10, 12, 12)
+
+
+def edge_channels(image: np.ndarray, n_orientations: int = 4, sigma: float = 1.0) -> np.ndarray:
+    """Oriented edge energy (n_orientations, h, w) of a grey image; derivatives of a Gaussian of width ``sigma``."""
+    smooth = cv2.GaussianBlur(np.asarray(image, np.float32), (0, 0), sigma, borderType=cv2.BORDER_REPLICATE)
+    padded = np.pad(smooth, 1, mode="edge")
+    gx = (padded[1:-1, 2:] - padded[1:-1, :-2]) / 2
+    gy = (padded[2:, 1:-1] - padded[:-2, 1:-1]) / 2
+    length = np.sqrt(gx**2 + gy**2)
+    cosine, sine = gx**2 - gy**2, 2 * gx * gy
+    safe = np.where(length > 0, length, 1)
+    angles = 2 * np.pi * np.arange(n_orientations) / n_orientations
+    return np.stack([np.maximum(0, cosine * np.cos(t) + sine * np.sin(t)) / safe for t in angles])
+
+
+def ring_offsets(radii: Sequence[float] = RADII, counts: Sequence[int] = COUNTS) -> list[np.ndarray]:
+    """Sample offsets (count, 2) as (x, y) for each ring."""
+    rings = []
+    for radius, count in zip(radii, counts):
+        angles = 2 * np.pi * np.arange(count) / count
+        rings.append(radius * np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    return rings
+
+
+def geometric_blur(
+    channels: np.ndarray,
+    points: np.ndarray,
+    alpha: float = 0.5,
+    beta: float = 1.0,
+    radii: Sequence[float] = RADII,
+    counts: Sequence[int] = COUNTS,
+) -> np.ndarray:
+    """Geometric blur descriptors, not normalised.
+
+    Parameters
+    ----------
+    channels : (c, h, w) sparse signals
+    points : (n, 2) feature points as (x, y) pixels
+    alpha, beta : blur α|x| + β at distance |x|
+    radii, counts : rings of samples
+
+    Returns
+    -------
+    (n, Σ counts · c) float32, ring after ring, all channels of a sample together
+    """
+    points = np.asarray(points, dtype=float)
+    parts = []
+    for radius, offsets in zip(radii, ring_offsets(radii, counts)):
+        # samples beyond the image still see the blurred signal inside it
+        margin = int(np.ceil(radius)) + 1
+        where = points[:, None] + offsets + margin
+        width = alpha * radius + beta
+        samples = []
+        for channel in channels:
+            source = np.pad(np.asarray(channel, np.float32), margin)
+            blurred = cv2.GaussianBlur(source, (0, 0), width, borderType=cv2.BORDER_CONSTANT) if width > 0 else source
+            samples.append(bilinear(blurred, where))
+        parts.append(np.stack(samples, axis=2).reshape(len(points), -1))
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def bilinear(image: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Values of an image at (..., 2) positions (x, y) in pixels; zero outside."""
+    height, width = image.shape
+    padded = np.pad(image, 1)
+    x = np.clip(where[..., 0] + 1, 0, width + 1)
+    y = np.clip(where[..., 1] + 1, 0, height + 1)
+    left, top = np.minimum(x.astype(int), width), np.minimum(y.astype(int), height)
+    fx, fy = x - left, y - top
+    upper = padded[top, left] * (1 - fx) + padded[top, left + 1] * fx
+    lower = padded[top + 1, left] * (1 - fx) + padded[top + 1, left + 1] * fx
+    return upper * (1 - fy) + lower * fy
+
+
+def edge_points(
+    channels: np.ndarray, n_points: int, spacing: float, threshold: float, random: np.random.RandomState
+) -> np.ndarray:
+    """At most ``n_points`` edge points (n, 2) as (x, y), drawn in proportion to the energy and spread out."""
+    energy = channels.sum(axis=0)
+    peak = float(energy.max(initial=0.0))
+    y, x = np.nonzero(energy > threshold * peak) if peak > 0 else (np.empty(0, int), np.empty(0, int))
+    # ordering by exponential clocks with the energy as rate draws without replacement, in proportion to it
+    clocks = random.exponential(size=len(x)) / np.maximum(energy[y, x], np.finfo(np.float32).tiny)
+    free = np.ones(energy.shape, bool)
+    reach = int(np.floor(spacing))
+    rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    disc = rows**2 + columns**2 < spacing**2
+    chosen: list[tuple[int, int]] = []
+    for i in np.argsort(clocks, kind="stable"):
+        if len(chosen) == n_points:
+            break
+        if not free[y[i], x[i]]:
+            continue
+        chosen.append((x[i], y[i]))
+        top, left = max(y[i] - reach, 0), max(x[i] - reach, 0)
+        bottom, right = min(y[i] + reach + 1, energy.shape[0]), min(x[i] + reach + 1, energy.shape[1])
+        inside = disc[top - y[i] + reach : bottom - y[i] + reach, left - x[i] + reach : right - x[i] + reach]
+        free[top:bottom, left:right] &= ~inside
+    return np.array(chosen, dtype=float).reshape(-1, 2)
+
+
+class GeometricBlur(FeatureExtractor):
+    """Geometric blur descriptors at edge points of grey images: 204 dimensions by default.
+
+    Parameters
+    ----------
+    n_points : at most so many points an image
+    spacing : smallest distance between two points, in pixels
+    threshold : edge energy, as a share of the strongest, under which a pixel is no edge
+    n_orientations : channels
+    sigma : width of the derivative filter, in pixels
+    alpha, beta : blur α|x| + β at distance |x| from the point
+    radii, counts : rings of samples, in pixels
+    random_state : seed of the draw of points, a whole number
+    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    n_jobs : processes, None for one, -1 for all cores
+    cache : None, True for the default folder, a folder or a FeatureCache
+    """
+
+    def __init__(
+        self,
+        n_points: int = 200,
+        *,
+        spacing: float = 4.0,
+        threshold: float = 0.1,
+        n_orientations: int = 4,
+        sigma: float = 1.0,
+        alpha: float = 0.5,
+        beta: float = 1.0,
+        radii: Sequence[float] = RADII,
+        counts: Sequence[int] = COUNTS,
+        random_state: int = 0,
+        max_side: int | None = MAX_SIDE,
+        max_pixels: int | None = MAX_PIXELS,
+        n_jobs: int | None = None,
+        cache: Any = None,
+    ) -> None:
+        self.n_points = n_points
+        self.spacing = spacing
+        self.threshold = threshold
+        self.n_orientations = n_orientations
+        self.sigma = sigma
+        self.alpha = alpha
+        self.beta = beta
+        self.radii = radii
+        self.counts = counts
+        self.random_state = random_state
+        self.max_side = max_side
+        self.max_pixels = max_pixels
+        self.n_jobs = n_jobs
+        self.cache = cache
+
+    def check_parameters(self) -> None:
+        if self.n_points < 1 or self.n_orientations < 1:
+            raise ValueError(
+                f"need n_points >= 1 and n_orientations >= 1, got {self.n_points} and {self.n_orientations}"
+            )
+        if not 0 <= self.threshold < 1 or not self.spacing >= 0 or not self.sigma > 0:
+            raise ValueError(
+                "need 0 <= threshold < 1, spacing >= 0 and sigma > 0, "
+                f"got {self.threshold}, {self.spacing} and {self.sigma}"
+            )
+        if not (self.alpha >= 0 and self.beta >= 0):
+            raise ValueError(f"alpha and beta must be 0 or more, got {self.alpha} and {self.beta}")
+        if len(self.radii) != len(self.counts) or not len(self.radii) or min(self.counts) < 1 or min(self.radii) < 0:
+            raise ValueError(f"need one count >= 1 for each radius >= 0, got {self.radii!r} and {self.counts!r}")
+        if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
+            raise ValueError(f"random_state must be a whole number, so that runs repeat, got {self.random_state!r}")
+
+    def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Descriptors (n, d) and positions (n, 2) of one grey image."""
+        height, width = image.shape
+        channels = edge_channels(image, self.n_orientations, self.sigma)
+        random = np.random.RandomState(self.random_state)
+        points = edge_points(channels, self.n_points, self.spacing, self.threshold, random)
+        if not len(points):
+            raise ImageError("has no edges: all its pixels are alike; drop it")
+        values = geometric_blur(channels, points, self.alpha, self.beta, self.radii, self.counts)
+        norms = np.sqrt((values**2).sum(axis=1, keepdims=True))
+        positions = (points + 0.5) / np.array([width, height])
+        return values / np.where(norms > 0, norms, 1), positions.astype(np.float32)
