@@ -12,18 +12,30 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it
 _HOME = {
+    "ActiveLearner": "patchbag.active.learner",
     "BagOfWords": "patchbag.encodings.words",
     "BagPCA": "patchbag.features.projection",
     "Bags": "patchbag.bags",
     "Categorizer": "patchbag.categorizer",
+    "Channel": "patchbag.similarity.union",
+    "Channels": "patchbag.classifiers.fusion",
     "ColorStatistics": "patchbag.features.color",
     "DenseSIFT": "patchbag.features.dense_sift",
+    "FeatureChannels": "patchbag.similarity.union",
     "FisherVector": "patchbag.encodings.fisher",
+    "GaussianProcessCategorizer": "patchbag.classifiers.gaussian_process",
+    "GaussianProcessQuery": "patchbag.active.query",
+    "GeometricBlur": "patchbag.features.geometric_blur",
     "ImageError": "patchbag.images",
+    "InnerProductKernel": "patchbag.similarity.union",
+    "KernelUnion": "patchbag.similarity.union",
     "LinearClassifier": "patchbag.classifiers.linear",
+    "MinimumDistanceKernel": "patchbag.similarity.set_distances",
     "Normalizer": "patchbag.encodings.normalize",
     "PerDescriptor": "patchbag.features.projection",
+    "PyramidMatchKernel": "patchbag.similarity.pyramid_match",
     "SpatialPyramid": "patchbag.mixture.spatial",
+    "SpatialPyramidMatch": "patchbag.similarity.spatial_match",
     "Statistics": "patchbag.mixture.statistics",
     "UniversalMixture": "patchbag.mixture.gaussian",
     "UniversalStatistics": "patchbag.mixture.statistics",
@@ -31,6 +43,7 @@ _HOME = {
     "as_bags": "patchbag.bags",
     "load_image": "patchbag.images",
     "make_recipe": "patchbag.recipes",
+    "simulate": "patchbag.active.simulation",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]

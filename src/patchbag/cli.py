@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command line: demo, train, predict, evaluate, recipes, cache.
+"""The command line: demo, train, predict, evaluate, active, recipes, reproduce, cache.
 
 Results go to standard output, progress and messages to standard error.  Heavy modules are imported by the command that
 needs them, so that ``patchbag --help`` answers at once.
@@ -437,6 +437,84 @@ def reproduce(
         table.add_row(_literal(run["name"]), f"{run['mean']:.2f}{spread}", published, f"{run.get('seconds') or 0:.0f}")
     out.print(table)
     out.print(*write_results(result, output), sep="\n", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def active(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Folder with a sub-folder a class, and images without a label in it or in unlabelled/."),
+    ],
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
+    ] = None,
+    recipe: RecipeOption = "gp-spm",
+    criterion: Annotated[
+        str, typer.Option("--criterion", "-c", help="uncertainty, margin, variance, influence, entropy or random.")
+    ] = "uncertainty",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Labels to ask for; default: until you quit, 50 in a simulation.")
+    ] = None,
+    move: Annotated[
+        bool, typer.Option("--move", help="Move labelled images into the sub-folder of their class.")
+    ] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Replay a labelled folder against random choice and draw the curves.")
+    ] = False,
+    runs: Annotated[int, typer.Option(min=1, help="Repetitions of a simulation.")] = 10,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where a simulation writes its .png and .json.")
+    ] = Path("patchbag-active"),
+    settings: SetOption = None,
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+    seed: SeedOption = 0,
+) -> None:
+    """Label images in the order in which it helps most, or simulate how much that saves."""
+    from patchbag.active import CRITERIA, terminal
+    from patchbag.active.folder import LabelFile
+    from patchbag.recipes import apply_runtime
+
+    if criterion not in CRITERIA:
+        raise ValueError(f"--criterion must be one of {', '.join(CRITERIA)}; got {criterion!r}")
+    categorizer = make_categorizer(recipe, settings, seed, False)
+    book = LabelFile.open(labels or folder / "labels.csv")
+    with feature_cache(cache) as place:
+        categorizer.set_params(n_jobs=jobs, cache=place)
+        images = readable_pool(folder, book, categorizer, simulate)
+        pipeline = apply_runtime(categorizer.pipeline(), n_jobs=jobs, cache=place, random_state=seed)
+        with err.status(f"comparing {len(images)} images"):
+            kernel = terminal.pool_kernel(pipeline, images.full_paths(), None if simulate else images.labels)
+    if simulate:
+        with err.status(f"simulating {runs} runs"):
+            curves = terminal.learning_curves(kernel, images.labels, criterion, rounds or 50, runs, seed)
+        out.print(terminal.summarise(curves), highlight=False, soft_wrap=True)
+        written = terminal.write_curves(curves, output, f"{folder.resolve().name}, {recipe}")
+        out.print(*written, sep="\n", highlight=False, soft_wrap=True)
+        return
+
+    def tell(text: str) -> None:
+        out.print(_literal(text), highlight=False, soft_wrap=True)
+
+    tell(terminal.HELP)
+    given = terminal.label_images(
+        images, kernel, book, ask=input, tell=tell, criterion=criterion, rounds=rounds, move=move, seed=seed
+    )
+    left = sum(label is None for label in images.labels)
+    tell(f"{given} new label{'' if given == 1 else 's'}, {left} of {len(images)} images without one; see {book.path}")
+
+
+def readable_pool(folder: Path, book: Any, categorizer: Any, labelled: bool) -> Any:
+    """The images of a partly labelled folder that can be described; all or only the ``labelled`` ones."""
+    from patchbag.active.folder import open_partly_labelled, restore
+
+    images = open_partly_labelled(folder)
+    restore(images, book)
+    images = images.labelled() if labelled else images.with_pool()
+    failures = describe_images(categorizer, images.full_paths())
+    list_failures(failures, len(images))
+    images = images.without({f.index for f in failures})
+    return images.labelled() if labelled else images.with_pool()
 
 
 @app.command("cache")

@@ -118,7 +118,8 @@ def run_experiment(
 
         if spec["kind"] not in STUDIES:
             raise ExperimentError(f"{spec['name']}: unknown kind {spec['kind']!r}")
-        rows = STUDIES[spec["kind"]](spec, data, progress)
+        runtime = {"n_jobs": n_jobs, "cache": cache, "splits": splits or spec.get("splits", 10)}
+        rows = STUDIES[spec["kind"]]({**spec, **runtime}, data, progress)
     about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note")}
     return {**about, "splits": splits or spec.get("splits"), "runs": rows, "seconds": time.perf_counter() - started}
 

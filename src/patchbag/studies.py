@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Published studies that are not a table of accuracies: the toy example, the discount curves, the cost of kernels.
+"""Published studies that are not a table of recipes: toy, discount curves, cost, given kernels, active learning.
 
-Each takes an experiment's specification and returns its rows: name, our figure as ``mean``, and the published one.
+Each takes an experiment's specification, with ``splits``, ``n_jobs`` and ``cache`` of the run in it, and returns its
+rows: name, our figure as ``mean``, and the published one.
 """
 
 from __future__ import annotations
@@ -119,8 +120,132 @@ def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell) -> lis
     return rows
 
 
+def _kernels_of(spec: dict[str, Any], data: Path | None, progress: Tell) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The kernels of a recipe between all images of the data set, by name, and the labels.
+
+    As in kapoor2010, matrices are made once for the whole data set: what a kernel learns (PCA, words, bins, scale), it
+    learns from all images, without their labels.
+    """
+    from patchbag.experiments import open_data, run_pipeline
+    from patchbag.recipes import apply_runtime
+
+    folder = open_data(spec, data)
+    pipeline = apply_runtime(
+        run_pipeline(spec, {}), n_jobs=spec["n_jobs"], cache=spec["cache"], random_state=spec.get("seed", 0)
+    )
+    features, kernel = pipeline.steps[0][1], pipeline.steps[-2][1]
+    progress(f"describing {len(folder)} images")
+    described = features.transform(folder.paths)
+    for name, step in pipeline.steps[1:-2]:
+        progress(name)
+        described = step.fit_transform(described)
+    progress(f"kernels of {len(folder)} images")
+    stack = np.asarray(kernel.fit_transform(described))
+    if stack.ndim == 2:
+        return {spec["recipe"]: stack}, folder.labels
+    return dict(zip(kernel.names_, np.moveaxis(stack, 2, 0))), folder.labels
+
+
+def _classify(
+    name: str, settings: dict[str, Any], stack: np.ndarray, labels: np.ndarray, train: np.ndarray, test: np.ndarray
+) -> tuple[np.ndarray, Any]:
+    """Labels of the test images by one of the paper's classifiers, and the weights of the kernels where it has any."""
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import SVC
+
+    from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+
+    gram, rows = stack[train][:, train], stack[test][:, train]
+    if name == "gp":
+        model = GaussianProcessCategorizer(repair=True, **settings).fit(gram, labels[train])
+        return model.predict(rows), model.weights_
+    gram, rows = gram.mean(axis=2), rows.mean(axis=2)
+    if name == "svm":
+        svm = OneVsRestClassifier(SVC(kernel="precomputed", **({"C": 1e4} | settings))).fit(gram, labels[train])
+        return svm.predict(rows), None
+    if name == "nn":
+        return labels[train][rows.argmax(axis=1)], None
+    raise ValueError(f"classifier must be gp, svm or nn, got {name!r}")
+
+
+def given_kernels(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
+    """kapoor2010 table 2 and figures 3 to 7: classifiers and combinations on kernel matrices that are made once."""
+    from patchbag.datasets import random_split
+    from patchbag.metrics import mean_class_accuracy
+
+    kernels, labels = _kernels_of(spec, data, progress)
+    rows = []
+    for run in spec["run"]:
+        progress(run["name"])
+        stack = np.stack([kernels[name] for name in run.get("kernels", kernels)], axis=2)
+        size = run.get("train_per_class", spec.get("train_per_class", 15))
+        accuracies, weights, started = [], [], time.perf_counter()
+        for i in range(spec["splits"]):
+            train, test = random_split(labels, size, spec.get("seed", 0) + i, spec.get("test_per_class"))
+            found, learned = _classify(run.get("classifier", "gp"), run.get("settings", {}), stack, labels, train, test)
+            accuracies.append(100 * mean_class_accuracy(labels[test], found))
+            weights.append(None if learned is None else np.asarray(learned).tolist())
+        row = _row(run["name"], float(np.mean(accuracies)), run.get("published"), accuracies=accuracies, x=size)
+        row["std"] = float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else 0.0
+        row["seconds"] = time.perf_counter() - started
+        row["weights"] = weights if weights[0] is not None else None
+        rows.append(row)
+    return rows
+
+
+def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
+    """kapoor2010 figures 8 to 10 and table 4: accuracy by number of labels, criteria against random selection.
+
+    ``binary = [...]`` plays each of these classes (``["*"]``: all) against the rest, and the curves are their mean;
+    otherwise all classes take part at once.  ``at`` lists the numbers of labels of the rows; ``splits`` is the number
+    of runs.  The curves, with standard errors, are in the JSON file.
+    """
+    from patchbag.active.simulation import LearningCurves, simulate
+
+    kernels, labels = _kernels_of(spec, data, progress)
+    kernel = np.mean(list(kernels.values()), axis=0)
+    chosen = sorted(set(labels)) if spec.get("binary") == ["*"] else spec.get("binary", [])
+    problems = {name: np.where(labels == name, name, "the rest") for name in chosen} or {"all classes": labels}
+    options = {k: spec[k] for k in ("n_labels", "batch_size", "n_test", "n_start", "noise", "batch") if k in spec}
+    curves = {}
+    for name, truth in problems.items():
+        progress(f"{name}: {spec['splits']} runs")
+        criteria = [*spec["criteria"], "random"]
+        curves[name] = simulate(kernel, truth, criteria=criteria, n_runs=spec["splits"], random_state=0, **options)
+    first = next(iter(curves.values()))
+    mean = LearningCurves(
+        first.n_labels, {c: np.mean([r.scores[c] for r in curves.values()], axis=0) for c in first.scores}
+    )
+    published = spec.get("published", {})
+    rows = []
+    for criterion in mean.scores:
+        for at in spec["at"]:
+            step = int(np.flatnonzero(mean.n_labels >= at)[0])
+            name = f"{criterion}, {mean.n_labels[step]} labels"
+            row = _row(name, 100 * mean.mean(criterion)[step], published.get(name), x=at)
+            row["std"] = 100 * float(mean.standard_error(criterion)[step])
+            rows.append(row)
+        rows[-1] |= {"n_labels": mean.n_labels.tolist(), "curve": mean.mean(criterion).tolist()}
+        rows[-1]["curve_error"] = mean.standard_error(criterion).tolist()
+        if criterion != "random":
+            reached = mean.labels_to_reach(criterion, float(mean.mean("random")[-1]))
+            needed = float("nan") if reached is None else float(reached)
+            name = f"labels of {criterion} for what random reaches with {mean.n_labels[-1]}"
+            if reached is not None:
+                rows.append(_row(name, needed, published.get(name)))
+    if len(curves) > 1 and "gain" in spec:
+        for name, part in curves.items():
+            step = int(np.flatnonzero(part.n_labels >= spec["gain"])[0])
+            gains = 100 * (part.scores[spec["criteria"][0]] - part.scores["random"])[:, step]
+            error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
+            rows.append(_row(f"gain, {name}", gains.mean()) | {"std": error})
+    return rows
+
+
 STUDIES: dict[str, Callable[[dict[str, Any], Path | None, Tell], list[Row]]] = {
     "toy": toy_example,
     "discount": discount_curves,
     "mixture-cost": mixture_cost,
+    "kernels": given_kernels,
+    "active": active_curves,
 }

@@ -25,6 +25,7 @@ The paper sets "the noise model variance sigma = 1e-5" without saying whether th
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -32,6 +33,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from patchbag.classifiers.gaussian_posterior import GaussianPosterior
 from patchbag.classifiers.kernel_combination import Combination, combine, learn_combination, log_evidence
@@ -41,7 +43,16 @@ from patchbag.classifiers.membership import membership, winning_probabilities
 from patchbag.classifiers.nystroem_gp import METHODS, choose_inducing, fit_inducing
 
 LIKELIHOODS = ("gaussian", "probit")
+SMALL = 256
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
+
+
+def row_order(posterior: Any) -> Any:
+    """The posterior with its arrays in row order, as a model file has them: a loaded model then gives the same bits."""
+    if isinstance(posterior, list):
+        return [row_order(p) for p in posterior]
+    values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
+    return replace(posterior, **{k: np.ascontiguousarray(v) for k, v in values.items() if isinstance(v, np.ndarray)})
 
 
 class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
@@ -123,8 +134,8 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"all {len(y)} labels are {self.classes_.tolist()}; a classifier needs at least two classes"
             )
-        self._input = KernelInput(self.kernel, self.repair)
-        bases, self_kernels = self._input.fit(X)
+        self.input_ = KernelInput(self.kernel, self.repair)
+        bases, self_kernels = self.input_.learn(X)
         n = bases.shape[1]
         if n != len(y):
             raise ValueError(f"there are {n} images in the kernel but {len(y)} labels")
@@ -134,9 +145,11 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         rows = slice(None) if self.inducing_ is None else self.inducing_
         learned_from = bases[:, rows][:, :, rows]
         groups = [slice(c, c + 1) for c in range(targets.shape[1])] if self.classwise else [slice(None)]
-        self.combinations_ = [self._learn(learned_from, targets[rows][:, group]) for group in groups]
-        self._posteriors = [
-            self._condition(bases, self_kernels, targets[:, group], found)
+        # hundreds of factorisations of a small matrix: waking threads for each takes longer than the work
+        with threadpool_limits(limits=1 if learned_from.shape[1] < SMALL else None):
+            self.combinations_ = [self._learn(learned_from, targets[rows][:, group]) for group in groups]
+        self.posteriors_ = [
+            row_order(self._condition(bases, self_kernels, targets[:, group], found))
             for group, found in zip(groups, self.combinations_)
         ]
         self._collect_results()
@@ -161,7 +174,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         n = bases.shape[1]
         if not 1 <= self.n_inducing <= n:
             raise ValueError(f"n_inducing must be between 1 and the {n} training images, got {self.n_inducing}")
-        scales = 1.0 / np.maximum(bases.mean(axis=(1, 2)), 1e-300) if self._input.distances else None
+        scales = 1.0 / np.maximum(bases.mean(axis=(1, 2)), 1e-300) if self.input_.distances_ else None
         start = np.ones(len(bases)) if self.weights is None else np.asarray(self.weights, dtype=float)
         kernels = bases if scales is None else np.exp(-scales[:, None, None] * bases)
         return choose_inducing(combine(kernels, start), self.n_inducing)
@@ -180,7 +193,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
             found = learn_combination(
                 bases,
                 targets,
-                distances=self._input.distances,
+                distances=self.input_.distances_,
                 weights=start,
                 noise=1e-6 if probit else self.noise,
                 learn_weights=learn_weights,
@@ -221,7 +234,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         if found[0].scales is not None:
             self.scales_ = found[0].scales if one else np.stack([np.asarray(c.scales) for c in found])
         flat = [
-            p for posterior in self._posteriors for p in (posterior if isinstance(posterior, list) else [posterior])
+            p for posterior in self.posteriors_ for p in (posterior if isinstance(posterior, list) else [posterior])
         ]
         self.log_evidence_ = float(sum(p.log_evidence for p in flat))
         self.trace_error_ = max((p.trace_error for p in flat), default=0.0) if self.inducing_ is not None else 0.0
@@ -241,11 +254,11 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         mean, variance : (m, C); C is 1 for two classes, and the mean is then that of ``classes_[1]``
         """
         check_is_fitted(self, "classes_")
-        rows, self_kernels = self._input.rows(X, diagonal)
+        rows, self_kernels = self.input_.rows(X, diagonal)
         if self.inducing_ is not None:
             rows = rows[:, :, self.inducing_]
         means, variances = [], []
-        for found, posterior in zip(self.combinations_, self._posteriors):
+        for found, posterior in zip(self.combinations_, self.posteriors_):
             covariance = self._covariance(rows, found)
             prior = combine(self_kernels, found.weights)
             for part in posterior if isinstance(posterior, list) else [posterior]:
@@ -301,18 +314,20 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         code = np.flatnonzero(self.classes_ == np.ravel(np.asarray(y))[0])
         if not len(code):
             raise ValueError(f"label {y!r} is not one of the classes {self.classes_.tolist()}; call fit to add a class")
-        rows, self_kernels = self._input.rows(X, diagonal)
+        rows, self_kernels = self.input_.rows(X, diagonal)
         if rows.shape[1] != 1:
             raise ValueError(f"update takes one image at a time, got {rows.shape[1]}")
         positive = np.array([1]) if len(self.classes_) == 2 else np.arange(len(self.classes_))
         targets = np.where(positive == code[0], 1.0, -1.0)
         groups = [slice(c, c + 1) for c in range(len(targets))] if self.classwise else [slice(None)]
-        self._input.append(self_kernels[:, 0])
-        self._posteriors = [
-            posterior.append(
-                self._covariance(rows, found)[0], float(combine(self_kernels, found.weights)[0]), targets[group]
+        self.input_.append(self_kernels[:, 0])
+        self.posteriors_ = [
+            row_order(
+                posterior.append(
+                    self._covariance(rows, found)[0], float(combine(self_kernels, found.weights)[0]), targets[group]
+                )
             )
-            for posterior, found, group in zip(self._posteriors, self.combinations_, groups)
+            for posterior, found, group in zip(self.posteriors_, self.combinations_, groups)
         ]
-        self.log_evidence_ = float(sum(p.log_evidence for p in self._posteriors))
+        self.log_evidence_ = float(sum(p.log_evidence for p in self.posteriors_))
         return self

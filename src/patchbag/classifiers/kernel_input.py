@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from patchbag.classifiers.kernel_stack import check_kernel, stack_kernels
 
 
-class KernelInput:
+class KernelInput(BaseEstimator):
     """Kernels of the training images and rows of kernels of new ones.
 
     Parameters
@@ -24,36 +24,38 @@ class KernelInput:
     kernel : "precomputed", "distance", a kernel transformer or a list of them
     repair : clip negative eigenvalues (for distances after exp(-D / mean D))
 
-    Attributes (after ``fit``)
-    --------------------------
-    n_images, n_kernels ; distances : whether ``fit`` returned distances instead of kernels
+    Attributes (after ``learn``)
+    ----------------------------
+    n_images_, n_kernels_ ; distances_ : whether ``learn`` returned distances instead of kernels
     """
 
     def __init__(self, kernel: Any, repair: bool) -> None:
-        if isinstance(kernel, str) and kernel not in ("precomputed", "distance"):
-            raise ValueError(f"kernel must be 'precomputed', 'distance' or kernel transformers, got {kernel!r}")
+        self.kernel = kernel
         self.repair = repair
-        self.distances = isinstance(kernel, str) and kernel == "distance"
-        self.transformers: list[Any] | None = None
-        if not isinstance(kernel, str):
-            self.transformers = [clone(k) for k in (kernel if isinstance(kernel, list | tuple) else [kernel])]
-        self.gamma: np.ndarray | None = None
 
-    def fit(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def learn(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Kernels or distances (k, n, n) and self-kernels (k, n) of the training images."""
-        if self.transformers is None:
+        if isinstance(self.kernel, str) and self.kernel not in ("precomputed", "distance"):
+            raise ValueError(f"kernel must be 'precomputed', 'distance' or kernel transformers, got {self.kernel!r}")
+        self.distances_ = isinstance(self.kernel, str) and self.kernel == "distance"
+        self.transformers_: list[Any] | None = None
+        if not isinstance(self.kernel, str):
+            given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
+            self.transformers_ = [clone(k) for k in given]
+        self.gamma_: np.ndarray | None = None
+        if self.transformers_ is None:
             bases = stack_kernels(X)
         else:
-            bases = stack_kernels([np.asarray(kernel.fit_transform(X)) for kernel in self.transformers])
-        if self.distances:
+            bases = stack_kernels([np.asarray(kernel.fit_transform(X)) for kernel in self.transformers_])
+        if self.distances_:
             bases = self._check_distances(bases)
-        self.projections: list[np.ndarray | None] = [None] * len(bases)
-        if not self.distances:
+        self.projections_: list[np.ndarray | None] = [None] * len(bases)
+        if not self.distances_:
             for i in range(len(bases)):
-                bases[i], self.projections[i] = check_kernel(bases[i], i, self.repair)
-        self_kernels = np.ones(bases.shape[:2]) if self.distances else np.einsum("kii->ki", bases).copy()
-        self.mean_self_kernel = self_kernels.mean(axis=1)
-        self.n_kernels, self.n_images = bases.shape[:2]
+                bases[i], self.projections_[i] = check_kernel(bases[i], i, self.repair)
+        self_kernels = np.ones(bases.shape[:2]) if self.distances_ else np.einsum("kii->ki", bases).copy()
+        self.mean_self_kernel_ = self_kernels.mean(axis=1)
+        self.n_kernels_, self.n_images_ = bases.shape[:2]
         return bases, self_kernels
 
     def _check_distances(self, bases: np.ndarray) -> np.ndarray:
@@ -65,7 +67,7 @@ class KernelInput:
         kernels = np.exp(-gamma[:, None, None] * bases)
         if self.repair:
             # a repaired kernel has no length scale left to learn: it is a kernel from here on
-            self.gamma, self.distances = gamma, False
+            self.gamma_, self.distances_ = gamma, False
             return kernels
         for i, kernel in enumerate(kernels):
             check_kernel(kernel, i)
@@ -77,22 +79,22 @@ class KernelInput:
         ``diagonal (m,)`` or ``(m, k)`` are the self-kernels; by default what the transformers say, else the mean of the
         training images.
         """
-        if self.transformers is None:
-            rows = stack_kernels(X, self.n_images)
+        if self.transformers_ is None:
+            rows = stack_kernels(X, self.n_images_)
         else:
-            rows = stack_kernels([np.asarray(kernel.transform(X)) for kernel in self.transformers], self.n_images)
-            if diagonal is None and all(hasattr(kernel, "diagonal") for kernel in self.transformers):
-                diagonal = np.stack([kernel.diagonal(X) for kernel in self.transformers], axis=1)
+            rows = stack_kernels([np.asarray(kernel.transform(X)) for kernel in self.transformers_], self.n_images_)
+            if diagonal is None and all(hasattr(kernel, "diagonal") for kernel in self.transformers_):
+                diagonal = np.stack([kernel.diagonal(X) for kernel in self.transformers_], axis=1)
         k, m, _ = rows.shape
-        if k != self.n_kernels:
-            raise ValueError(f"fitted with {self.n_kernels} kernels, got {k}")
-        if self.gamma is not None:
-            rows = np.exp(-self.gamma[:, None, None] * rows)
-        for i, projection in enumerate(self.projections):
+        if k != self.n_kernels_:
+            raise ValueError(f"fitted with {self.n_kernels_} kernels, got {k}")
+        if self.gamma_ is not None:
+            rows = np.exp(-self.gamma_[:, None, None] * rows)
+        for i, projection in enumerate(self.projections_):
             if projection is not None:
                 rows[i] = rows[i] @ projection
         if diagonal is None:
-            return rows, np.repeat(self.mean_self_kernel[:, None], m, axis=1)
+            return rows, np.repeat(self.mean_self_kernel_[:, None], m, axis=1)
         diagonal = np.asarray(diagonal, dtype=float)
         if diagonal.ndim == 1:
             diagonal = diagonal[:, None]
@@ -104,9 +106,9 @@ class KernelInput:
 
     def append(self, self_kernels: np.ndarray) -> None:
         """One more training image, with self-kernels (k,): new rows have one more column."""
-        if self.transformers is not None:
+        if self.transformers_ is not None:
             raise ValueError("update is for precomputed kernels; call fit with the new image included")
-        if any(projection is not None for projection in self.projections):
+        if any(projection is not None for projection in self.projections_):
             raise ValueError("update cannot extend a repaired kernel; call fit with the new image included")
-        self.mean_self_kernel = (self.mean_self_kernel * self.n_images + self_kernels) / (self.n_images + 1)
-        self.n_images += 1
+        self.mean_self_kernel_ = (self.mean_self_kernel_ * self.n_images_ + self_kernels) / (self.n_images_ + 1)
+        self.n_images_ += 1

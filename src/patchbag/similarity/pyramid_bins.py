@@ -21,12 +21,14 @@ Cost: O(m d L) to place the features of a bag, O(m L log m) to sort them; a tree
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit, prange
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from patchbag.bags import Bags
@@ -191,7 +193,10 @@ class VocabularyBins:
                 if len(part) <= n_branches or not np.ptp(part, axis=0).any():
                     continue
                 seed = int(random.randint(2**31 - 1))
-                found = KMeans(n_branches, n_init=1, max_iter=25, random_state=seed).fit(part)
+                with warnings.catch_warnings():
+                    # copies of a feature can leave fewer clusters than branches; the empty ones get no bin
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    found = KMeans(n_branches, n_init=1, max_iter=25, random_state=seed).fit(part)
                 used = np.unique(found.labels_)
                 children[node] = (len(centers), len(centers) + len(used))
                 for label in used:

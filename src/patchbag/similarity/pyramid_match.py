@@ -41,6 +41,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
 from patchbag.similarity.bin_index import BinIndex, Histograms, mirror_upper
@@ -193,7 +194,9 @@ class PyramidMatchKernel(IntersectionKernel):
             if self.weights is not None:
                 raise ValueError("weights are for uniform bins; vocabulary bins weigh one over their size")
             sample = bags.sample(self.max_samples, self.random_state)
-            self.bins_ = VocabularyBins.grow(sample, self.n_levels, self.n_branches, self.random_state)
+            # most nodes are small: threads cost more than they bring, and sums would depend on their number
+            with threadpool_limits(limits=1):
+                self.bins_ = VocabularyBins.grow(sample, self.n_levels, self.n_branches, self.random_state)
 
     def _check_weights(self) -> np.ndarray:
         if self.weights is None:

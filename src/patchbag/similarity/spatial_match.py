@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import pairwise_distances_argmin
+from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
 from patchbag.similarity.bin_index import Histograms
@@ -89,7 +90,8 @@ class SpatialPyramidMatch(IntersectionKernel):
         if len(sample) < self.n_words:
             raise ValueError(f"{len(sample)} features cannot make {self.n_words} words; lower n_words or add bags")
         kmeans = MiniBatchKMeans(self.n_words, n_init=1, batch_size=4096, random_state=self.random_state)
-        self.vocabulary_ = kmeans.fit(sample).cluster_centers_
+        with threadpool_limits(limits=1):  # the words must not depend on the number of threads
+            self.vocabulary_ = kmeans.fit(sample).cluster_centers_
 
     def _parts(self, bags: Bags) -> Iterator[Histograms]:
         if bags.positions is None and self.n_levels > 1:

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Active learning in the terminal: which image to label next, asked until the person has had enough.
+
+The pool is a partly labelled folder (see folder).  Answers go to a file of labels after every one of them, so that a
+run can be stopped at any time and taken up again; images that were skipped are not asked for again.  Images are moved
+into the folder of their class only on request.
+
+``pool_kernel`` makes the kernel between all images out of a recipe: its steps up to the classifier, fitted on the whole
+pool, which needs no labels.  A symmetric matrix is taken as the kernel (clipped where it is not positive semidefinite);
+other rows are vectors whose inner products count.  Several kernels are added, with weights from the evidence of the
+labels there are (from three a class on), else equal ones.
+
+``label_images`` is the loop itself; it reads and writes through the functions it is given.  ``learning_curves`` replays
+a fully labelled folder instead (kapoor2010, figures 8 to 10), and ``write_curves`` keeps what came out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchbag.active.folder import UNLABELLED, LabelFile, PartlyLabelled, restore
+from patchbag.active.learner import ActiveLearner
+from patchbag.active.simulation import LearningCurves, simulate
+from patchbag.bags import Bags
+from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.classifiers.kernel_stack import check_kernel
+from patchbag.similarity.union import InnerProductKernel
+
+SKIP, QUIT = "s", "q"
+HELP = f"type a class, its number, or a new class; {SKIP} to skip, {QUIT} to quit"
+
+
+def pool_kernel(pipeline: Any, images: Any, labels: Any = None) -> np.ndarray:
+    """(N, N) kernel between all images under a recipe, or any pipeline that ends in a classifier.
+
+    Parameters
+    ----------
+    images : what the pipeline takes
+    labels : (N,) with None where there is none; only to weigh several kernels
+    """
+    data: Any = images
+    for name, step in pipeline.steps[:-1]:
+        if not (name == "features" and isinstance(data, Bags)):
+            data = step.fit(data).transform(data) if name == "features" else step.fit_transform(data)
+    if (
+        isinstance(data, Bags)
+        or not isinstance(data, np.ndarray)
+        or data.ndim not in (2, 3)
+        or len(data) != len(images)
+    ):
+        raise ValueError("active learning needs a recipe whose steps before the classifier give vectors or kernels")
+    if data.ndim == 3:
+        return _weighted_sum(np.moveaxis(data, 2, 0), labels)
+    size = float(np.abs(data).max(initial=0.0))
+    symmetric = data.shape == (len(data),) * 2 and np.abs(data - data.T).max() <= 1e-4 * size
+    return _unit(data if symmetric else InnerProductKernel().fit_transform(data))
+
+
+def _unit(kernel: np.ndarray) -> np.ndarray:
+    """Semidefinite, with a mean diagonal of one, so that the same noise suits every recipe."""
+    kernel, _ = check_kernel(np.asarray(kernel, dtype=float), repair=True)
+    return kernel / max(float(np.trace(kernel)) / len(kernel), 1e-300)
+
+
+def _weighted_sum(kernels: np.ndarray, labels: Any) -> np.ndarray:
+    kernels = np.stack([_unit(kernel) for kernel in kernels])
+    known = [i for i, label in enumerate([] if labels is None else labels) if label is not None]
+    names = [labels[i] for i in known]
+    weights = np.ones(len(kernels))
+    if len(set(names)) > 1 and len(names) >= 3 * len(set(names)):
+        taught = np.moveaxis(kernels[:, known][:, :, known], 0, 2)
+        weights = GaussianProcessCategorizer(repair=True).fit(taught, names).weights_
+    return _unit(np.tensordot(weights, kernels, axes=1))
+
+
+# --- the loop ----------------------------------------------------------------------------------------------------
+
+
+def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]) -> tuple[str | None, str]:
+    """The class that an answer means, or None and what is wrong with it.
+
+    A class's own name comes before its number, so that classes may be called "1" and "2".
+    """
+    answer = answer.strip()
+    if answer in classes:
+        return answer, ""
+    if not answer:
+        return None, HELP
+    if answer.isdecimal() and 1 <= int(answer) <= len(classes):
+        return classes[int(answer) - 1], ""
+    if answer.isdecimal():
+        known = f"the classes are 1 to {len(classes)}" if classes else "there are no classes yet"
+        return None, f"there is no class number {answer}: {known}; type a name for a new one"
+    if answer.startswith(".") or answer.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in answer):
+        return None, f"{answer!r} cannot be the name of a class, which may become a folder; use letters and digits"
+    by_case = {name.lower(): name for name in classes}
+    close = difflib.get_close_matches(answer.lower(), by_case, n=1, cutoff=0.75)
+    if close and not confirm(f"{answer!r} is new and much like {by_case[close[0]]!r}; open a new class?"):
+        return None, HELP
+    return answer, ""
+
+
+def move_image(images: PartlyLabelled, index: int, label: str) -> str:
+    """Move an image into the folder of its class, under a new name where the old one is taken; returns its new path."""
+    source = images.root / images.paths[index]
+    target = images.root / label / source.name
+    number = 1
+    while target.exists():
+        target = target.with_name(f"{source.stem}-{number}{source.suffix}")
+        number += 1
+    target.parent.mkdir(exist_ok=True)
+    shutil.move(source, target)
+    images.paths[index] = os.path.relpath(target, images.root)
+    return images.paths[index]
+
+
+def label_images(
+    images: PartlyLabelled,
+    kernel: np.ndarray,
+    book: LabelFile,
+    *,
+    ask: Callable[[str], str],
+    tell: Callable[[str], None],
+    criterion: str = "uncertainty",
+    rounds: int | None = None,
+    move: bool = False,
+    seed: Any = 0,
+) -> int:
+    """Ask for labels until the person quits, ``rounds`` are over or the pool is empty; returns how many came in.
+
+    Parameters
+    ----------
+    kernel : (N, N) between the images
+    ask : shows a prompt and returns a line; EOFError and ``q`` end the loop
+    tell : shows a line
+    """
+    skipped = restore(images, book)
+    learner = ActiveLearner(criterion, random_state=seed).fit(kernel, images.labels).skip(skipped)
+    given, hinted = 0, False
+
+    def confirm(question: str) -> bool:
+        return ask(f"{question} [y/n] ").strip().lower() in ("y", "yes")
+
+    while learner.available_.any() and (rounds is None or given < rounds):
+        index = int(learner.query()[0])
+        classes = [str(c) for c in learner.classes_]
+        tell(f"\n{images.root / images.paths[index]}   ({int(learner.available_.sum())} without a label)")
+        tell(f"  guess: {guess(learner, index)}" if len(classes) > 1 else "  no guess yet: label two classes first")
+        if classes:
+            tell("  " + "   ".join(f"{i} {name}" for i, name in enumerate(classes, 1)))
+        label, problem = None, ""
+        try:
+            while label is None:
+                answer = ask("label> ").strip()
+                if answer in (SKIP, QUIT) and answer not in classes:
+                    break
+                label, problem = parse_answer(answer, classes, confirm)
+                if problem:
+                    tell(f"  {problem}")
+        except EOFError:
+            break
+        if label is None and answer == QUIT:
+            break
+        if label is None:
+            learner.skip(index)
+            book.put(images.paths[index], None)
+            continue
+        learner.teach([index], [label])
+        images.labels[index] = label
+        given += 1
+        book.put(move_image(images, index, label) if move else images.paths[index], label)
+        hint = learner.stopping_hint()
+        if hint.stop and not hinted:
+            tell(f"  {hint.reason}: {QUIT} is a good idea now (expected error {100 * hint.expected_error:.0f} %)")
+        hinted = hint.stop
+    return given
+
+
+def guess(learner: ActiveLearner, index: int) -> str:
+    """The two most probable classes of an image, with their probabilities."""
+    p = learner.predict_proba()[index]
+    best = np.argsort(-p, kind="stable")[:2]
+    return ", ".join(f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best)
+
+
+# --- the simulation ----------------------------------------------------------------------------------------------
+
+
+def learning_curves(
+    kernel: np.ndarray, labels: Any, criterion: str = "uncertainty", rounds: int = 50, runs: int = 10, seed: Any = 0
+) -> LearningCurves:
+    """The criterion against random selection: one first label a class, then one label a round.
+
+    A third of the smallest class, at most 10 images, is held out of every class for testing; ``rounds`` is cut to the
+    images that there are.
+    """
+    labels = np.asarray(labels)
+    classes, sizes = np.unique(labels, return_counts=True)
+    if len(classes) < 2:
+        raise ValueError(f"all {len(labels)} images are of the class {classes[0]}; a simulation needs at least two")
+    if sizes.min() < 3:
+        few = classes[np.argmin(sizes)]
+        raise ValueError(f"class {str(few)!r} has {sizes.min()} images; a simulation needs 3 or more of every class")
+    n_test = min(10, int(sizes.min()) // 3)
+    most = len(labels) - n_test * len(classes)
+    criteria = list(dict.fromkeys([criterion, "random"]))
+    last = min(len(classes) + rounds, most)
+    return simulate(kernel, labels, criteria=criteria, n_labels=last, n_runs=runs, n_test=n_test, random_state=seed)
+
+
+def summarise(curves: LearningCurves) -> str:
+    """The end of every curve, and how many labels the criterion needed for what random selection reached."""
+    lines = []
+    for name in curves.scores:
+        mean, error = 100 * curves.mean(name)[-1], 100 * curves.standard_error(name)[-1]
+        lines.append(f"{name}: {mean:.1f} ± {error:.1f} % after {curves.n_labels[-1]} labels")
+    first = next(iter(curves.scores))
+    reached = curves.labels_to_reach(first, float(curves.mean("random")[-1]))
+    if first != "random" and reached is not None:
+        lines.append(f"{first} reaches the end of random selection with {reached} of {curves.n_labels[-1]} labels")
+    elif first != "random":
+        lines.append(f"{first} does not reach the end of random selection")
+    return "\n".join(lines)
+
+
+def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: str = "") -> tuple[Path, Path]:
+    """A plot with standard errors and a JSON file of the curves; returns both paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plot_path, data_path = Path(f"{stem}.png"), Path(f"{stem}.json")
+    plot_path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+    for name, color in zip(curves.scores, ("#2b66b1", "#b3402f", "#4d8f4d", "#8a5fb0", "#b08a2b", "#555555")):
+        mean, error = 100 * curves.mean(name), 100 * curves.standard_error(name)
+        axes.errorbar(
+            curves.n_labels, mean, error, label=name, color=color, capsize=2, errorevery=max(1, len(mean) // 15)
+        )
+    axes.set(xlabel="labels", ylabel="mean accuracy per class, %", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(plot_path, dpi=130)
+    plt.close(figure)
+    data = {
+        name: {
+            "mean": curves.mean(name).tolist(),
+            "standard_error": curves.standard_error(name).tolist(),
+            "runs": scores.tolist(),
+        }
+        for name, scores in curves.scores.items()
+    }
+    data_path.write_text(json.dumps({"title": title, "n_labels": curves.n_labels.tolist(), "curves": data}, indent=1))
+    return plot_path, data_path
