@@ -216,23 +216,30 @@ def _fit_predict(
         prefix[key] = (bags[train], bags[test])
     current = prefix[key]
     steps = list(pipeline.steps[1:])
-    while steps:
-        step = steps[0][1]
+    head = None
+    while steps and head is None:
+        step = clone(steps[0][1])
         key = (*key, str(step.get_params()))
         if key not in prefix:
-            fitted = clone(step)
-            if foreign is not None and len(key) == 3:
-                fitted.fit(foreign)
-                made = fitted.transform(current[0])
-            else:
-                made = fitted.fit_transform(current[0], labels[train]) if hasattr(fitted, "transform") else None
-            if not isinstance(made, Bags | Records):
+            if not hasattr(step, "transform"):
                 break
-            prefix[key] = (made, fitted.transform(current[1]))
-        current = prefix[key]
+            if foreign is not None and steps[0] is pipeline.steps[1]:
+                made = step.fit(foreign).transform(current[0])
+            else:
+                made = step.fit_transform(current[0], labels[train])
+            if isinstance(made, Bags | Records):
+                prefix[key] = (made, step.transform(current[1]))
+            else:
+                head, current = step, (made, current[1])
+        if head is None:
+            current = prefix[key]
         steps.pop(0)
+    # vectors and kernels of all test images together may be large: from here on in chunks
     model = clone(Pipeline(steps)).fit(current[0], labels[train])
-    parts = [model.predict(current[1][i : i + CHUNK]) for i in range(0, len(test), CHUNK)]
+    parts = []
+    for start in range(0, len(test), CHUNK):
+        chunk = current[1][start : start + CHUNK]
+        parts.append(model.predict(chunk if head is None else head.transform(chunk)))
     return np.concatenate(parts)
 
 

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from patchbag import Categorizer, experiments
+from patchbag.datasets import open_folder, random_split
+from patchbag.experiments import ExperimentError, list_experiments, load_experiment, run_experiment, write_results
+from patchbag.recipes import RECIPES, make_recipe
+
+SMALL = {"statistics.mixture.n_components": 3, "statistics.projection.n_components": 8}
+
+
+def spec_of(picture_folder, *runs, **more):
+    spec = {"name": "x", "kind": "evaluate", "title": "t", "data": picture_folder.name, "train_per_class": 5}
+    return {**spec, "splits": 2, "settings": SMALL, "run": list(runs), **more}
+
+
+def test_a_run_gives_the_accuracy_of_its_recipe(picture_folder):
+    run = {"name": "words", "recipe": "words", "published": 12.0}
+    result = run_experiment(spec_of(picture_folder, run), picture_folder.parent)
+    folder = open_folder(picture_folder)
+    for i, accuracy in enumerate(result["runs"][0]["accuracies"]):
+        train, test = random_split(folder.labels, 5, i)
+        settings = {f"recipe__{k.replace('.', '__')}": v for k, v in SMALL.items()}
+        model = Categorizer("words", random_state=i).set_params(**settings)
+        model.fit(folder.take(train).paths, folder.labels[train])
+        right = model.predict(folder.take(test).paths) == folder.labels[test]
+        assert accuracy == pytest.approx(
+            100 * np.mean([right[folder.labels[test] == c].mean() for c in folder.classes])
+        )
+    assert result["runs"][0]["published"] == 12.0
+
+
+def test_runs_share_what_they_have_in_common(picture_folder, monkeypatch):
+    fits = []
+    original = experiments.clone
+
+    def counting(step):
+        fits.append(type(step).__name__)
+        return original(step)
+
+    monkeypatch.setattr("patchbag.mixture.statistics.clone", counting)
+    runs = [
+        {"name": n, "recipe": "gmm-klk", "settings": {"adaptation.relevance": r}} for n, r in (("a", 1.0), ("b", 9.0))
+    ]
+    result = run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)
+    assert fits.count("UniversalMixture") == 1
+    assert len(result["runs"]) == 2
+
+
+def test_the_universal_model_may_come_from_another_folder(picture_folder, monkeypatch):
+    seen = []
+    from patchbag import UniversalMixture
+
+    original = UniversalMixture.fit
+    monkeypatch.setattr(UniversalMixture, "fit", lambda self, X, *a: seen.append(len(X)) or original(self, X, *a))
+    runs = [{"name": "own", "recipe": "words"}, {"name": "other", "recipe": "words", "universal": picture_folder.name}]
+    run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)
+    assert seen == [15, 36]  # the split's training images, then all images of the other folder
+
+
+def test_every_experiment_names_recipes_and_parameters_that_exist():
+    assert "liu2010/scene15" in list_experiments()
+    for name in list_experiments():
+        spec = load_experiment(name)
+        assert spec["title"] and spec["source"]
+        for run in spec.get("run", []):
+            if "recipe" in run:
+                assert run["recipe"] in RECIPES
+                experiments.run_pipeline(run, spec.get("settings", {}))
+        valid = set().union(*(make_recipe(r).get_params() for r in RECIPES))
+        assert {k.replace(".", "__") for k in spec.get("settings", {})} <= valid
+
+
+def test_the_toy_example_gives_the_published_figures():
+    rows = {r["name"]: r for r in run_experiment(load_experiment("liu2010/toy"), None)["runs"]}
+    assert rows["δ of equal SKL"]["mean"] == pytest.approx(2.0, abs=0.06)
+    assert rows["δ of equal Bhattacharyya"]["mean"] == pytest.approx(1.5, abs=0.06)
+    weights = [rows[f"weight of p{i} at convergence"]["mean"] for i in (1, 2, 3)]
+    assert weights == pytest.approx([0.5, 0.5, 0.0], abs=1e-3)
+
+
+def test_discount_curves_lie_between_a_step_and_a_line():
+    rows = {r["name"]: r["mean"] for r in run_experiment(load_experiment("cinbis2012/figure5"), None)["runs"]}
+    curve = [v for k, v in rows.items() if k.startswith("α")]
+    assert curve == sorted(curve, reverse=True)
+    assert curve[0] > 0.98 and curve[-1] == pytest.approx(0.25, abs=0.01)
+
+
+def test_results_are_written_as_json_and_plot(tmp_path):
+    result = run_experiment(load_experiment("cinbis2012/figure5"), None)
+    data, plot = write_results(result, tmp_path)
+    assert json.loads(data.read_text())["runs"] == result["runs"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_missing_experiments_and_data_are_clear_errors(tmp_path):
+    with pytest.raises(ExperimentError, match="there is no experiment 'liu2011/x'; there are"):
+        load_experiment("liu2011/x")
+    with pytest.raises(ExperimentError, match="PATCHBAG_DATA"):
+        run_experiment(load_experiment("liu2010/scene15"), None)
+    with pytest.raises(ValueError, match="there is no folder"):
+        run_experiment(load_experiment("liu2010/scene15"), tmp_path)
+    (tmp_path / "bad.toml").write_text("x = ")
+    with pytest.raises(ExperimentError, match=r"bad\.toml"):
+        load_experiment(str(tmp_path / "bad.toml"))
