@@ -107,3 +107,25 @@ def test_missing_experiments_and_data_are_clear_errors(tmp_path):
     (tmp_path / "bad.toml").write_text("x = ")
     with pytest.raises(ExperimentError, match=r"bad\.toml"):
         load_experiment(str(tmp_path / "bad.toml"))
+
+
+def test_over_repeats_a_run_and_whole_uses_the_first_cell(picture_folder, tmp_path):
+    sizes = {"statistics.mixture.n_components": [2, 3]}
+    pyramid = {"statistics.pyramid": ["1x1", "2x2"]}
+    runs = [
+        {"name": "whole", "recipe": "words", "over": sizes, "settings": pyramid, "whole": True},
+        {"name": "cells", "recipe": "words", "over": sizes, "settings": pyramid},
+        {"name": "alone", "recipe": "words", "settings": {"statistics.mixture.n_components": 2}},
+    ]
+    result = run_experiment(spec_of(picture_folder, *runs), picture_folder.parent)
+    found = {r["name"]: r for r in result["runs"]}
+    assert list(found) == ["whole, 2", "whole, 3", "cells, 2", "cells, 3", "alone"]
+    assert found["whole, 2"]["accuracies"] == pytest.approx(found["alone"]["accuracies"])
+    assert found["cells, 3"]["x"] == 3 and found["cells, 3"]["series"] == "cells"
+    assert write_results(result, tmp_path)[1].stat().st_size > 1000
+
+
+def test_over_takes_one_parameter(picture_folder):
+    run = {"name": "both", "recipe": "words", "over": {"a": [1], "b": [2]}}
+    with pytest.raises(ExperimentError, match="run 'both' varies 2 parameters"):
+        run_experiment(spec_of(picture_folder, run), picture_folder.parent)

@@ -19,7 +19,9 @@ A file names a data set (a folder below ``--data``), a protocol and runs::
 The runs of a split share what they have in common: steps with equal parameters that stand at the beginning of several
 recipes (features, universal model, statistics, adapted mixtures) are computed once.  ``universal = "corel1000"`` in a
 run learns the PCA and the universal model from the images of that folder instead of the split's training images.
-``classes = [...]`` restricts the data.
+``classes = [...]`` restricts the data.  ``over = { "encoding.n_topics" = [2, 4] }`` in a run repeats it for every
+value, which the plot shows as a curve (``published`` is then a list).  ``whole = true`` uses the first cell of the
+pyramid alone.
 
 Files with ``kind`` other than "evaluate" name a function of ``STUDIES``.
 """
@@ -30,13 +32,14 @@ import json
 import time
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from patchbag.bags import Bags
 from patchbag.datasets import ImageFolder, open_folder, random_split
@@ -60,6 +63,7 @@ class RunResult:
     accuracies: list[float] = field(default_factory=list)
     seconds: float = 0.0
     x: Any = None
+    series: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -70,15 +74,15 @@ class RunResult:
             "accuracies": self.accuracies,
             "seconds": self.seconds,
             "x": self.x,
+            "series": self.series,
         }
 
 
 def experiments_folder() -> Path:
     """Where the TOML files are: inside the installed package, or in the source tree."""
     here = Path(__file__).parent
-    return next(
-        (p for p in (here / "experiments", here.parents[1] / "experiments") if p.is_dir()), here / "experiments"
-    )
+    installed, source = here / "published", here.parents[1] / "experiments"
+    return installed if installed.is_dir() else source
 
 
 def list_experiments() -> list[str]:
@@ -141,7 +145,34 @@ def run_pipeline(run: dict[str, Any], shared: dict[str, Any]) -> Pipeline:
     settings = {k.replace(".", "__"): v for k, v in shared.items()}
     settings = {k: v for k, v in settings.items() if k in valid}
     settings |= {k.replace(".", "__"): v for k, v in run.get("settings", {}).items()}
-    return pipeline.set_params(**settings)
+    pipeline.set_params(**settings)
+    if run.get("whole"):
+        pipeline.steps.insert(2, ("whole", FunctionTransformer(whole_images)))
+    return pipeline
+
+
+def whole_images(statistics: Any) -> Any:
+    """Of a pyramid's statistics those of its first cell, the whole image: they need not be collected again."""
+    first = {name: values[:, :1] for name, values in statistics.arrays().items()}
+    return replace(statistics, **first)
+
+
+def expand_runs(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of an experiment, those with ``over`` once for each of its values."""
+    runs = []
+    for run in spec.get("run", []):
+        over = run.get("over", {})
+        if len(over) > 1:
+            raise ExperimentError(f"{spec['name']}: run {run['name']!r} varies {len(over)} parameters; one is possible")
+        if not over:
+            runs.append(run)
+        for parameter, values in over.items():
+            published = run.get("published") or [None] * len(values)
+            for value, theirs in zip(values, published, strict=True):
+                settings = {**run.get("settings", {}), parameter: value}
+                one = {"name": f"{run['name']}, {value}", "series": run["name"], "x": value, "published": theirs}
+                runs.append({**run, **one, "settings": settings})
+    return runs
 
 
 def _run_grid(
@@ -153,34 +184,36 @@ def _run_grid(
     progress: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     folder = open_data(spec, data)
-    runs = spec.get("run", [])
-    results = [RunResult(r["name"], r.get("published"), x=r.get("x")) for r in runs]
+    runs = expand_runs(spec)
+    results = [RunResult(r["name"], r.get("published"), x=r.get("x"), series=r.get("series")) for r in runs]
     bags = _describe(runs, spec, folder, n_jobs, cache, progress)
     others = {
         name: _describe(runs, spec, open_data(spec, data, name), n_jobs, cache, progress)
         for name in {r["universal"] for r in runs if "universal" in r}
     }
     for i in range(splits):
-        train, test = random_split(
-            folder.labels, spec["train_per_class"], spec.get("seed", 0) + i, spec.get("test_per_class")
-        )
-        prefix: dict[Any, Any] = {}
-        for run, result in zip(runs, results):
-            progress(f"split {i + 1} of {splits}: {run['name']}")
+        seed = spec.get("seed", 0) + i
+        train, test = random_split(folder.labels, spec["train_per_class"], seed, spec.get("test_per_class"))
+        pipelines = [
+            apply_runtime(run_pipeline(r, spec.get("settings", {})), n_jobs=n_jobs, cache=cache, random_state=seed)
+            for r in runs
+        ]
+        keys = [step_keys(p, r.get("universal")) for p, r in zip(pipelines, runs)]
+        known: dict[Any, Any] = {}
+        order = _neighbours(keys)
+        for place, r in enumerate(order):
+            progress(f"split {i + 1} of {splits}: {runs[r]['name']}")
             started = time.perf_counter()
-            pipeline = apply_runtime(
-                run_pipeline(run, spec.get("settings", {})),
-                n_jobs=n_jobs,
-                cache=cache,
-                random_state=spec.get("seed", 0) + i,
-            )
-            key = str(pipeline.steps[0][1])
-            foreign = others[run["universal"]][key] if "universal" in run else None
-            predicted = _fit_predict(
-                pipeline, bags[key], folder.labels, train, test, prefix, run.get("universal"), foreign
-            )
-            result.accuracies.append(100 * mean_class_accuracy(folder.labels[test], predicted))
-            result.seconds += time.perf_counter() - started
+            features = str(pipelines[r].steps[0][1])
+            if keys[r][0] not in known:
+                known[keys[r][0]] = (bags[features][train], bags[features][test])
+            foreign = others[runs[r]["universal"]][features] if "universal" in runs[r] else None
+            predicted = _fit_predict(pipelines[r], keys[r], known, folder.labels[train], foreign)
+            results[r].accuracies.append(100 * mean_class_accuracy(folder.labels[test], predicted))
+            results[r].seconds += time.perf_counter() - started
+            progress(f"split {i + 1} of {splits}: {runs[r]['name']}: {results[r].accuracies[-1]:.2f}")
+            needed = {key for later in order[place + 1 :] for key in keys[later]}
+            known = {key: value for key, value in known.items() if key in needed}
     return [r.to_json() for r in results]
 
 
@@ -200,44 +233,58 @@ def _describe(
     return bags
 
 
+def step_keys(pipeline: Pipeline, universal: str | None) -> list[tuple[str | None, ...]]:
+    """What the result of each step depends on: two runs with equal keys up to a step have the same result there."""
+    key: tuple[str | None, ...] = (str(pipeline.steps[0][1]), universal)
+    keys = [key]
+    for _, step in pipeline.steps[1:]:
+        key = (*key, str(step.get_params()))
+        keys.append(key)
+    return keys
+
+
+def _neighbours(keys: list[list[tuple[str | None, ...]]]) -> list[int]:
+    """An order of the runs in which those with the same first steps follow each other, so that little is kept."""
+    first: dict[Any, int] = {}
+    for i, key in enumerate(keys):
+        first.setdefault(key[min(1, len(key) - 1)], i)
+    return sorted(range(len(keys)), key=lambda i: (first[keys[i][min(1, len(keys[i]) - 1)]], i))
+
+
 def _fit_predict(
     pipeline: Pipeline,
-    bags: Bags,
+    keys: list[tuple[str | None, ...]],
+    known: dict[Any, Any],
     labels: np.ndarray,
-    train: np.ndarray,
-    test: np.ndarray,
-    prefix: dict[Any, Any],
-    universal: str | None,
     foreign: Bags | None,
 ) -> np.ndarray:
-    """Labels of the test images; datasets that are steps' results are taken from ``prefix`` where they are known."""
-    key: tuple[Any, ...] = (str(pipeline.steps[0][1]), universal)
-    if key not in prefix:
-        prefix[key] = (bags[train], bags[test])
-    current = prefix[key]
-    steps = list(pipeline.steps[1:])
-    head = None
-    while steps and head is None:
-        step = clone(steps[0][1])
-        key = (*key, str(step.get_params()))
-        if key not in prefix:
+    """Labels of the test images.
+
+    ``known`` holds datasets (training part, test part) by key and takes up those that are made here.
+    """
+    current = known[keys[0]]
+    steps, head = list(pipeline.steps[1:]), None
+    for place, key in enumerate(keys[1:]):
+        if key not in known:
+            step = clone(steps[0][1])
             if not hasattr(step, "transform"):
                 break
-            if foreign is not None and steps[0] is pipeline.steps[1]:
+            if foreign is not None and place == 0:
                 made = step.fit(foreign).transform(current[0])
             else:
-                made = step.fit_transform(current[0], labels[train])
-            if isinstance(made, Bags | Records):
-                prefix[key] = (made, step.transform(current[1]))
-            else:
+                made = step.fit_transform(current[0], labels)
+            steps.pop(0)
+            if not isinstance(made, Bags | Records):
                 head, current = step, (made, current[1])
-        if head is None:
-            current = prefix[key]
-        steps.pop(0)
+                break
+            known[key] = (made, step.transform(current[1]))
+        else:
+            steps.pop(0)
+        current = known[key]
     # vectors and kernels of all test images together may be large: from here on in chunks
-    model = clone(Pipeline(steps)).fit(current[0], labels[train])
+    model = clone(Pipeline(steps)).fit(current[0], labels)
     parts = []
-    for start in range(0, len(test), CHUNK):
+    for start in range(0, len(current[1]), CHUNK):
         chunk = current[1][start : start + CHUNK]
         parts.append(model.predict(chunk if head is None else head.transform(chunk)))
     return np.concatenate(parts)
@@ -255,6 +302,20 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     data_path, plot_path = folder / f"{stem}.json", folder / f"{stem}.png"
     data_path.write_text(json.dumps(result, indent=1))
     runs = [r for r in result["runs"] if r.get("mean") is not None]
+    if any(r.get("series") for r in runs):
+        figure, axes = _plot_curves(runs)
+    else:
+        figure, axes = _plot_bars(runs)
+    axes.set_title(result.get("title") or stem, fontsize=10)
+    figure.savefig(plot_path, dpi=130)
+    plt.close(figure)
+    return data_path, plot_path
+
+
+def _plot_bars(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """A bar a run, the published figure as a mark on it."""
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(figsize=(7.5, 0.45 * len(runs) + 1.4), layout="constrained")
     y = np.arange(len(runs))[::-1]
     axes.barh(y, [r["mean"] for r in runs], xerr=[r.get("std", 0) for r in runs], color="#2b66b1", height=0.6)
@@ -266,7 +327,23 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     values = [r["mean"] for r in runs] + [m for m, _ in marked]
     span = max(max(values) - min(values), 1e-9)
     axes.set_xlim(max(0, min(values) - 0.6 * span - 1e-9), max(values) + 0.15 * span)
-    axes.set_title(result.get("title") or stem, fontsize=10)
-    figure.savefig(plot_path, dpi=130)
-    plt.close(figure)
-    return data_path, plot_path
+    return figure, axes
+
+
+def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """A curve a series over its x, and a horizontal line for each run that belongs to none."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    for name in dict.fromkeys(r.get("series") for r in runs if r.get("series")):
+        mine = [r for r in runs if r.get("series") == name]
+        x = [r["x"] for r in mine]
+        axes.errorbar(x, [r["mean"] for r in mine], [r.get("std", 0) for r in mine], marker="o", capsize=3, label=name)
+        axes.set_xscale("log", base=2 if min(x) >= 1 else 10)
+        axes.set_xticks(x, [f"{v:g}" for v in x])
+        axes.minorticks_off()
+    for i, r in enumerate(r for r in runs if not r.get("series")):
+        axes.axhline(r["mean"], color=f"C{7 + i % 3}", linestyle="--", linewidth=1, label=r["name"])
+    axes.set_ylabel("mean per-class accuracy, %")
+    axes.legend(fontsize=8)
+    return figure, axes

@@ -34,6 +34,7 @@ from patchbag.features.geometric_blur import GeometricBlur
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.adaptation import MAPAdaptation
 from patchbag.mixture.gaussian import UniversalMixture
+from patchbag.mixture.maximum_likelihood import MaximumLikelihoodMixtures
 from patchbag.mixture.statistics import UniversalStatistics
 from patchbag.similarity.context import ContextualSimilarity
 from patchbag.similarity.histograms import HistogramKernel
@@ -74,6 +75,11 @@ def universal(images_per_component: float, largest: int, dimension: int, pyramid
     return UniversalStatistics(mixture, BagPCA(dimension), pyramid)
 
 
+def vocabulary(images_per_word: float, largest: int, dimension: int, pyramid: list[str] | None = None) -> Any:
+    """Bags → counts of words."""
+    return universal(images_per_word, largest, dimension, pyramid).set_params(moments=False)
+
+
 PYRAMID = ["1x1", "2x2", "3x1"]
 
 
@@ -107,6 +113,14 @@ def adapted(similarity: Any, C: float, *between: tuple[str, Any]) -> Steps:
     ]
 
 
+def unadapted() -> Steps:
+    """The same with mixtures that are trained on each image alone, whose components have to be matched."""
+    return [
+        ("mixtures", MaximumLikelihoodMixtures(UniversalMixture(16), BagPCA(50))),
+        *adapted(MixtureKernel("klk", matching="matched"), 1.0)[2:],
+    ]
+
+
 def blended(measure: str, C: float, exponent: float) -> Steps:
     """Mixture weights over the training images; a power makes the few large ones comparable with the rest."""
     similarity = ReferenceWeights(measure, iterations=1, leave_out_self=False)
@@ -115,7 +129,7 @@ def blended(measure: str, C: float, exponent: float) -> Steps:
 
 def chi2_words() -> Steps:
     return [
-        ("statistics", universal(1, 1024, 50)),
+        ("statistics", vocabulary(1, 1024, 50)),
         ("encoding", BagOfWords()),
         ("similarity", HistogramKernel("chi2", exponential=True)),
         ("scale", StandardScaler()),
@@ -181,13 +195,13 @@ RECIPES = {
             "words",
             "soft bag of words, square root, linear SVM",
             "liu2010 §2.2.2",
-            lambda: encoded(universal(1, 1024, 64), BagOfWords(), ["power", "l2"]),
+            lambda: encoded(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
         ),
         Recipe(
             "polya",
             "Pólya Fisher kernel of word counts, spatial pyramid, linear SVM",
             "cinbis2012 §3.1",
-            lambda: encoded(universal(1, 1024, 64, PYRAMID), PolyaEncoding(count_scale=0.1), ["whiten", "l2"]),
+            lambda: encoded(vocabulary(1, 1024, 64, PYRAMID), PolyaEncoding(count_scale=0.1), ["whiten", "l2"]),
         ),
         Recipe(
             "latent-fisher",
@@ -199,13 +213,13 @@ RECIPES = {
             "lda-fisher",
             "Fisher vectors of latent Dirichlet allocation, spatial pyramid, linear SVM",
             "cinbis2012 §3.3",
-            lambda: encoded(universal(2, 512, 64, PYRAMID), LDAFisher(count_scale=0.1), ["whiten", "l2"]),
+            lambda: encoded(vocabulary(2, 512, 64, PYRAMID), LDAFisher(count_scale=0.1), ["whiten", "l2"]),
         ),
         Recipe(
             "plsa-fisher",
             "Fisher vectors of PLSA topics, spatial pyramid, linear SVM",
             "cinbis2012 §3.3",
-            lambda: encoded(universal(2, 512, 64, PYRAMID), PLSAFisher(), ["whiten", "power", "l2"]),
+            lambda: encoded(vocabulary(2, 512, 64, PYRAMID), PLSAFisher(), ["whiten", "power", "l2"]),
         ),
         Recipe(
             "gmm-ppk",
@@ -218,6 +232,12 @@ RECIPES = {
             "adapted mixtures, rows of Kullback-Leibler kernels",
             "liu2010 ch. 4",
             lambda: adapted(MixtureKernel("klk"), 1.0),
+        ),
+        Recipe(
+            "gmm-mle",
+            "mixtures trained on each image alone, rows of Kullback-Leibler kernels",
+            "liu2010 §4.3.2",
+            unadapted,
         ),
         Recipe(
             "mom-kl",

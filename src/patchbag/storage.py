@@ -62,6 +62,7 @@ CLASSES = {
     "LatentPrior": "patchbag.encodings.latent_mixture",
     "LinearClassifier": "patchbag.classifiers.linear",
     "MAPAdaptation": "patchbag.mixture.adaptation",
+    "MaximumLikelihoodMixtures": "patchbag.mixture.maximum_likelihood",
     "MinimumDistanceKernel": "patchbag.similarity.set_distances",
     "MixtureKernel": "patchbag.similarity.mixtures",
     "Mixtures": "patchbag.mixture.adaptation",

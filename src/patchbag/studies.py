@@ -242,10 +242,32 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
     return rows
 
 
+def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
+    """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
+    from patchbag.experiments import ExperimentError, expand_runs, run_pipeline
+    from patchbag.recipes import apply_runtime
+    from patchbag.voc import evaluate_voc
+
+    if data is None:
+        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
+    rows = []
+    for run in expand_runs(spec):
+        progress(run["name"])
+        started = time.perf_counter()
+        pipeline = apply_runtime(
+            run_pipeline(run, spec.get("settings", {})), n_jobs=spec["n_jobs"], cache=spec["cache"], random_state=0
+        )
+        found = evaluate_voc(pipeline[:-1], data / spec["data"])
+        row = _row(run["name"], found["mean"], run.get("published"), x=run.get("x"), series=run.get("series"))
+        rows.append(row | {"classes": found["classes"], "C": found["C"], "seconds": time.perf_counter() - started})
+    return rows
+
+
 STUDIES: dict[str, Callable[[dict[str, Any], Path | None, Tell], list[Row]]] = {
     "toy": toy_example,
     "discount": discount_curves,
     "mixture-cost": mixture_cost,
     "kernels": given_kernels,
     "active": active_curves,
+    "voc": voc_table,
 }

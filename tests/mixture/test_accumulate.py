@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oracles import mixture as oracle
-from patchbag import Bags, UniversalMixture, UniversalStatistics
+from patchbag import BagOfWords, Bags, FisherVector, MAPAdaptation, UniversalMixture, UniversalStatistics
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.accumulate import accumulate_dense, log_densities
 from patchbag.mixture.parameters import check_parameters
@@ -28,6 +28,25 @@ def test_statistics_equal_the_literal_sums(bags, mixture):
         for mine, literal in zip((s.s0[i], s.s1[i], s.s2[i]), oracle.statistics(bags[i], *parts(mixture))):
             # what the cutoff leaves out weighs at most K · 1e-6 of a descriptor
             assert np.allclose(mine, literal, atol=1e-3, rtol=1e-5)
+
+
+def test_counts_alone_are_the_same_counts(bags, mixture):
+    both, counts = collect(bags, mixture.parameters_), collect(bags, mixture.parameters_, moments=False)
+    np.testing.assert_array_equal(counts.s0, both.s0)
+    assert counts.s1.shape == counts.s2.shape == (*both.s0.shape, 0)
+    np.testing.assert_array_equal(BagOfWords().fit_transform(counts), BagOfWords().fit_transform(both))
+    np.testing.assert_array_equal((counts + both.counts()).s0, 2 * both.s0)
+    with pytest.raises(ValueError, match="counts alone; make them with moments=True"):
+        FisherVector().fit(counts)
+    with pytest.raises(ValueError, match="do not belong to a universal model"):
+        MAPAdaptation().fit_transform(counts)
+
+
+def test_counts_alone_in_spatial_cells(bags, mixture, rng):
+    placed = Bags(bags.values, bags.offsets, rng.random((len(bags.values), 2)))
+    pyramid = SpatialPyramid(["1x1", "2x1"])
+    both = collect(placed, mixture.parameters_, pyramid)
+    np.testing.assert_array_equal(collect(placed, mixture.parameters_, pyramid, moments=False).s0, both.s0)
 
 
 def test_soft_counts_sum_to_the_number_of_descriptors(bags, mixture):

@@ -4,8 +4,10 @@ from sklearn.base import clone
 
 from oracles.mixtures import map_adaptation, statistics
 from patchbag.bags import Bags
-from patchbag.mixture.adaptation import MAPAdaptation, Mixtures, adapt, adapt_bags, maximum_likelihood
+from patchbag.features.projection import BagPCA
+from patchbag.mixture.adaptation import MAPAdaptation, Mixtures, adapt, adapt_bags
 from patchbag.mixture.gaussian import UniversalMixture
+from patchbag.mixture.maximum_likelihood import MaximumLikelihoodMixtures, maximum_likelihood
 from patchbag.mixture.parameters import check_parameters
 from patchbag.mixture.statistics import Statistics
 
@@ -114,6 +116,16 @@ def test_maximum_likelihood_trains_each_image_alone_by_the_universal_schedule(im
     np.testing.assert_allclose(found.means[1], alone.means_, rtol=1e-6)
     with pytest.raises(ValueError, match="bag 2 of 3 has 7 descriptors, too few to train 8 Gaussians"):
         maximum_likelihood(Bags.from_list(images), UniversalMixture(8))
+
+
+def test_maximum_likelihood_estimator_projects_and_trains(images):
+    bags = Bags.from_list(images[:2])
+    model = MaximumLikelihoodMixtures(UniversalMixture(2, random_state=0), BagPCA(1)).fit(bags)
+    found = model.transform(bags)
+    expected = maximum_likelihood(model.projection_.transform(bags), UniversalMixture(2, random_state=0))
+    np.testing.assert_allclose(found.means, expected.means, rtol=1e-6)
+    with pytest.raises(ValueError, match="needs a number of components, not 'auto'"):
+        MaximumLikelihoodMixtures(UniversalMixture("auto")).fit(bags).transform(bags)
 
 
 def test_estimator_takes_the_given_mixture_before_the_one_the_statistics_carry(universal, images):

@@ -22,10 +22,12 @@ BLOCK_VALUES = 1 << 23
 
 
 class StatisticsTransformer(TransformerMixin, BaseEstimator):
-    """Base of the encodings of :class:`Statistics`."""
+    """Base of the encodings of :class:`Statistics`; those that need no more than counts say so."""
+
+    uses_moments = True
 
     def fit(self, X: Statistics, y: Any = None) -> Self:
-        statistics = check_statistics(X)
+        statistics = self._check(X)
         if statistics.universal is None:
             raise ValueError(
                 "these statistics do not know their mixture: make them with UniversalStatistics or collect()"
@@ -36,8 +38,10 @@ class StatisticsTransformer(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Statistics) -> Any:
         check_is_fitted(self, "universal_")
-        statistics = check_statistics(X)
-        if tuple(statistics.s1.shape[-2:]) != self.universal_.means.shape:
+        statistics = self._check(X)
+        expected = self.universal_.means.shape if self.uses_moments else (self.universal_.n_components,)
+        shape = tuple(statistics.s1.shape[-2:]) if self.uses_moments else tuple(statistics.s0.shape[-1:])
+        if shape != expected:
             raise ValueError(
                 f"fitted on {self.universal_.n_components} components × {self.universal_.dimension} dimensions, "
                 f"got statistics of shape {tuple(statistics.s1.shape)}"
@@ -47,6 +51,9 @@ class StatisticsTransformer(TransformerMixin, BaseEstimator):
         block = max(1, BLOCK_VALUES // max(1, int(np.prod(statistics.s1.shape[1:]))))
         parts = [self._encode(statistics[i : i + block]) for i in range(0, len(statistics), block)]
         return np.concatenate(parts) if parts else self._encode(statistics)
+
+    def _check(self, X: Any) -> Statistics:
+        return check_moments(X) if self.uses_moments else check_statistics(X)
 
     def _fit(self, statistics: Statistics) -> None:
         """Learn what the encoding needs beyond the universal mixture."""
@@ -68,3 +75,11 @@ def check_statistics(X: Any) -> Statistics:
         shapes = ", ".join(str(tuple(a.shape)) for a in X.arrays().values())
         raise ValueError(f"expected s0 (n, [C,] K), s1 and s2 (n, [C,] K, D), got shapes {shapes}")
     return X
+
+
+def check_moments(X: Any) -> Statistics:
+    """Well-formed Statistics that have more than counts."""
+    statistics = check_statistics(X)
+    if statistics.s1.shape[-1] == 0:
+        raise ValueError("these statistics are counts alone; make them with moments=True")
+    return statistics

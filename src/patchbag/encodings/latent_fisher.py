@@ -43,7 +43,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import as_bags
-from patchbag.encodings.base import check_statistics
+from patchbag.encodings.base import check_moments
 from patchbag.encodings.conjugate import log_positive, reciprocal_sum
 from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, infer_bag
 from patchbag.encodings.polya import as_counts, check_scale, polya_gradient
@@ -161,9 +161,9 @@ def starting_prior(s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, universal: An
     )
 
 
-def check_moments(statistics: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+def moment_arrays(statistics: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """Statistics as (n, C, K), (n, C, K, D), (n, C, K, D) contiguous arrays, and whether they have cells."""
-    checked = check_statistics(statistics)
+    checked = check_moments(statistics)
     s0, has_cells = as_counts(checked)
     s1, s2 = (
         np.ascontiguousarray(np.asarray(s).reshape(*s0.shape, -1), dtype=s0.dtype) for s in (checked.s1, checked.s2)
@@ -211,7 +211,7 @@ class LatentFisherVector(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Statistics, y: Any = None) -> Self:
         """Learn the prior from the statistics of training images."""
-        s0, s1, s2, _ = check_moments(X)
+        s0, s1, s2, _ = moment_arrays(X)
         self._check_options()
         self._learn(s0, s1, s2, starting_prior(s0, s1, s2, X.universal, s0.shape[1] if self.per_cell else 1))
         return self
@@ -219,7 +219,7 @@ class LatentFisherVector(TransformerMixin, BaseEstimator):
     def transform(self, X: Statistics) -> np.ndarray:
         """Encode statistics: (n, width), or (n, C, width) if there are cells."""
         check_is_fitted(self)
-        s0, s1, s2, has_cells = check_moments(X)
+        s0, s1, s2, has_cells = moment_arrays(X)
         if s1.shape[1:] != self.layout_:
             raise ValueError(
                 f"{type(self).__name__}: fitted on (cells, components, dimensions) {self.layout_}, got {s1.shape[1:]}"

@@ -35,6 +35,8 @@ class BagOfWords(StatisticsTransformer):
     normalize : relative frequencies (default) or counts
     """
 
+    uses_moments = False
+
     def __init__(self, normalize: bool = True) -> None:
         self.normalize = normalize
 

@@ -17,8 +17,7 @@ Limits.  :math:`\tau \to \infty` gives the universal model, :math:`\tau \to 0` o
 
 Iterations.  One EM step needs only the statistics.  With more, responsibilities come from the image's own current model
 (started at the universal model), so the descriptors are visited again: :func:`adapt_bags`.  The prior stays the
-universal model.  :func:`maximum_likelihood` trains each image from scratch by the splitting schedule of the universal
-model: the baseline that the papers compare with (and find worse: a few hundred descriptors do not carry 100 Gaussians).
+universal model.  The baseline that the papers compare with, and find worse, is in ``maximum_likelihood.py``.
 
 Deviations and slips.  (4.6) adds :math:`\tau` to every count whatever the universal weight, so its limit is 1/N and not
 the universal model that §4.3.2.2 speaks of; we put the universal weight there and keep (4.6) as
@@ -30,7 +29,6 @@ Cost: a few passes over N × D numbers an image, beyond the statistics.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -39,7 +37,6 @@ from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from patchbag.bags import Bags, as_bags
-from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.records import Records, shared
@@ -211,31 +208,6 @@ def adapt_bags(
     columns = zip(*map_threads(job, range(len(bags)), n_threads))
     weights, means, variances = (np.stack(c).astype(dtype) for c in columns)
     return Mixtures(weights, means, variances, universal).check(what="adapted mixtures")
-
-
-def maximum_likelihood(bags: Bags, mixture: UniversalMixture, n_threads: int | None = None) -> Mixtures:
-    """Every image's mixture trained from its own descriptors alone, by the schedule of ``mixture`` (unfitted).
-
-    A component keeps at least the schedule's ``variance_floor``; an image needs at least K descriptors.
-    """
-    n_components = mixture.n_components
-    small = np.flatnonzero(bags.sizes < n_components)
-    if len(small):
-        raise ValueError(
-            f"bag {small[0]} of {len(bags)} has {bags.sizes[small[0]]} descriptors, too few to train {n_components} "
-            "Gaussians by maximum likelihood; use MAP adaptation or fewer components"
-        )
-    options = {**mixture.get_params(), "n_threads": 1}
-
-    def job(i: int) -> tuple[Any, ...]:
-        with warnings.catch_warnings():
-            # starved components are the expected weakness of this baseline, not news about each image
-            warnings.filterwarnings("ignore", message=".*were re-seeded")
-            fitted = UniversalMixture(**options).fit(bags[i])
-        return fitted.weights_, fitted.means_, fitted.variances_
-
-    weights, means, variances = (np.stack(c) for c in zip(*map_threads(job, range(len(bags)), n_threads)))
-    return Mixtures(weights, means, variances).check(what="image mixtures")
 
 
 class MAPAdaptation(TransformerMixin, BaseEstimator):

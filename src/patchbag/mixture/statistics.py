@@ -12,6 +12,7 @@ result is a few megabytes a thread.  Arrays that live on a GPU are handled by de
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -45,7 +46,7 @@ class Statistics(Records):
 
     With spatial cells there is one more axis behind n: ``s0 (n, C, K)``, ``s1 (n, C, K, D)``, ``s2 (n, C, K, D)``.
     ``+`` adds the statistics of two sets of descriptors of the same images.  ``universal`` is the mixture they refer
-    to.
+    to.  Where only the counts were asked for, D is 0 in ``s1`` and ``s2``.
     """
 
     s0: Any
@@ -66,6 +67,10 @@ class Statistics(Records):
         xp = array_namespace(self.s0)
         return replace(self, **{name: xp.sum(a, axis=0, keepdims=True) for name, a in self.arrays().items()})
 
+    def counts(self) -> Self:
+        """The statistics without their moments."""
+        return replace(self, s1=self.s1[..., :0], s2=self.s2[..., :0])
+
     def combine_cells(self, membership: Any) -> Self:
         """Statistics of cells that are unions of the present ones.
 
@@ -77,7 +82,7 @@ class Statistics(Records):
         m = xp.asarray(membership, dtype=self.s0.dtype)
 
         def combine(a: Any) -> Any:
-            flat = xp.reshape(a, (a.shape[0], a.shape[1], -1))
+            flat = xp.reshape(a, (a.shape[0], a.shape[1], math.prod(a.shape[2:])))
             return xp.reshape(m @ flat, (a.shape[0], m.shape[0], *a.shape[2:]))
 
         return replace(self, **{name: combine(a) for name, a in self.arrays().items()})
@@ -98,6 +103,7 @@ def collect(
     pyramid: SpatialPyramid | None = None,
     assignment: str = "soft",
     n_threads: int | None = None,
+    moments: bool = True,
 ) -> Statistics:
     """Statistics of every bag under the mixture.
 
@@ -108,6 +114,7 @@ def collect(
     pyramid : the statistics are kept apart by its cells; without it there is no cell axis
     assignment : ``"soft"`` posteriors; ``"hard"``, the most probable component takes all; ``"nearest"``, the component
         with the nearest mean takes all
+    moments : False keeps the counts alone, which is all that words need and 2 D times smaller
 
     Returns
     -------
@@ -131,6 +138,8 @@ def collect(
             part = bags[first:last]
             s0, s12, _ = accumulate_dense(part.values, part.offsets, parameters)
             dense.append(Statistics(s0, *raw_moments(s0, s12, parameters), universal=universal))
+            if not moments:
+                dense[-1] = dense[-1].counts()
         return Statistics.concatenate(dense)
     if pyramid is not None and bags.positions is None:
         raise ValueError("a spatial pyramid needs to know where the patches are: these bags have no positions")
@@ -149,6 +158,8 @@ def collect(
         s0, s12, log_likelihood = accumulate(values, segments, (last - first) * n_atoms, parameters, cutoff=cutoff)
         if not np.isfinite(log_likelihood):
             raise_not_finite(bags[first:last], first, len(bags))
+        if not moments:
+            return s0, s12[..., :0], s12[..., :0]
         return s0, *raw_moments(s0, s12, parameters)
 
     parts = list(map_threads(job, whole_bags(bags.offsets, JOB_ROWS), n_threads))
@@ -189,6 +200,7 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
     pyramid : list of grids such as ``["1x1", "2x2", "3x1"]``, or None for whole images without a cell axis
     assignment : ``"soft"``, ``"hard"`` or ``"nearest"``, see ``collect``
     n_threads : threads of the collection, all cores by default
+    moments : False for encodings of word counts, which need no more than the counts
 
     Attributes
     ----------
@@ -203,12 +215,14 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
         pyramid: list[str] | None = None,
         assignment: str = "soft",
         n_threads: int | None = None,
+        moments: bool = True,
     ) -> None:
         self.mixture = mixture
         self.projection = projection
         self.pyramid = pyramid
         self.assignment = assignment
         self.n_threads = n_threads
+        self.moments = moments
 
     def fit(self, X: Any, y: Any = None) -> Self:
         from patchbag.mixture.gaussian import UniversalMixture  # which itself stands on this module
@@ -237,5 +251,7 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
         for chunk in bags.chunks(16 * JOB_ROWS):
             if self.projection_ is not None:
                 chunk = self.projection_.transform(chunk)
-            parts.append(collect(chunk, self.mixture_.parameters_, self.pyramid_, self.assignment, self.n_threads))
+            parts.append(
+                collect(chunk, self.mixture_.parameters_, self.pyramid_, self.assignment, self.n_threads, self.moments)
+            )
         return Statistics.concatenate(parts)
