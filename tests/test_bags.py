@@ -145,6 +145,44 @@ def test_a_bag_file_larger_than_memory_is_opened_not_read(tmp_path):
     assert opened[19_999].shape == (1000, 128)
 
 
+def test_mapped_bags_can_be_saved_onto_their_own_folder(tmp_path, bags):
+    path = bags.save(tmp_path / "b")
+    mapped = Bags.open(path)
+    mapped.save(path)
+    for again in (mapped, Bags.open(path)):
+        assert np.array_equal(again.values, bags.values)
+        assert np.array_equal(again.positions, bags.positions)
+    mapped[5:].save(path)
+    assert np.array_equal(Bags.open(path).values, bags[5:].values)
+
+
+def test_a_save_that_fails_leaves_the_old_bags_and_nothing_else(tmp_path, bags, monkeypatch):
+    path = bags.save(tmp_path / "b")
+    before = sorted(p.name for p in path.iterdir())
+    calls = []
+
+    def full_disk(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 2:
+            raise OSError("no space left on device")
+        return original(*args, **kwargs)
+
+    original = np.save
+    monkeypatch.setattr(np, "save", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        bags[:3].save(path)
+    assert len(Bags.open(path)) == 30
+    assert np.array_equal(Bags.open(path).values, bags.values)
+    assert sorted(p.name for p in path.iterdir()) == before
+
+
+def test_saving_bags_without_positions_removes_those_of_the_old_ones(tmp_path, bags):
+    path = bags.save(tmp_path / "b")
+    Bags(bags.values, bags.offsets).save(path)
+    assert Bags.open(path).positions is None
+    assert not (path / "positions.npy").exists()
+
+
 @pytest.mark.parametrize("damage", ["missing", "foreign", "version", "truncated"])
 def test_a_damaged_bag_folder_is_a_clear_error(tmp_path, bags, damage):
     path = bags.save(tmp_path / "b")
@@ -176,6 +214,25 @@ def test_coercion_accepts_lists_and_equal_sized_arrays_and_refuses_a_table():
 def test_offsets_that_do_not_fit_are_refused(offsets):
     with pytest.raises(ValueError, match="offsets must"):
         Bags(np.zeros((6, 2)), offsets)
+
+
+def test_positions_are_checked_bag_by_bag():
+    arrays = [np.zeros((2, 3)), np.zeros((4, 3))]
+    with pytest.raises(ValueError, match=r"positions of bag 0 of 2 have shape \(3, 2\), expected \(2, 2\)"):
+        Bags.from_list(arrays, [np.zeros((3, 2)), np.zeros((3, 2))])
+    with pytest.raises(ValueError, match="positions of 1 bags for 2 bags"):
+        Bags.from_list(arrays, [np.zeros((6, 2))])
+    with pytest.raises(ValueError, match=r"positions of bag 1 of 2 have shape \(8,\)"):
+        Bags.from_list(arrays, [np.zeros((2, 2)), np.zeros(8)])
+    with_empty = Bags.from_list([np.zeros((2, 3)), np.zeros((0, 3))], [[[0, 0], [1, 1]], []])
+    assert with_empty.positions.tolist() == [[0, 0], [1, 1]]
+
+
+def test_lists_of_numbers_are_coerced_values_and_positions_alike():
+    one = Bags([[1, 2]], [0, 1], [[0, 0.5]])
+    assert one.values.tolist() == [[1, 2]] and one.positions.tolist() == [[0, 0.5]]
+    with pytest.raises(ValueError, match=r"positions must have shape \(1, 2\), got \(1, 3\)"):
+        Bags([[1, 2]], [0, 1], [[0, 0, 0]])
 
 
 def test_an_empty_bag_is_named():

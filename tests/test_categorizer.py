@@ -7,7 +7,8 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from patchbag import Bags, Categorizer
-from patchbag.recipes import RECIPES, apply_runtime, extractors, make_recipe
+from patchbag.recipes import RECIPES, make_recipe
+from patchbag.runtime import apply_runtime, extractors
 
 SMALL = {"recipe__statistics__mixture__n_components": 4, "recipe__statistics__projection__n_components": 12}
 
@@ -92,6 +93,60 @@ def test_runtime_settings_reach_every_step():
     params = pipeline.get_params()
     assert params["features__n_jobs"] == 2 and params["features__cache"] == "somewhere"
     assert params["statistics__mixture__random_state"] == params["statistics__projection__random_state"] == 5
+
+
+def test_a_seed_that_was_set_wins_over_that_of_the_run():
+    categorizer = Categorizer("fisher", random_state=3).set_params(recipe__classifier__random_state=7)
+    params = apply_runtime(categorizer.pipeline(), n_jobs=1, cache=None, random_state=3).get_params()
+    assert params["classifier__random_state"] == 7
+    assert params["statistics__mixture__random_state"] == params["statistics__projection__random_state"] == 3
+    zero = make_recipe("fisher").set_params(statistics__mixture__random_state=0)  # not what the class starts with
+    assert apply_runtime(zero, n_jobs=1, cache=None, random_state=3).get_params()["classifier__random_state"] == 3
+    assert zero.get_params()["statistics__mixture__random_state"] == 0
+
+
+def test_own_seeds_survive_training_and_clones_for_other_splits(textures):
+    images, labels = textures
+    small = Categorizer("words").set_params(**SMALL, recipe__statistics__mixture__random_state=11)
+    models = [clone(small).set_params(random_state=s).fit(images[::6], labels[::6]) for s in (0, 1)]
+    seeds = [m.recipe_.get_params()["statistics__mixture__random_state"] for m in models]
+    assert seeds == [11, 11]
+    others = [m.recipe_.get_params()["classifier__random_state"] for m in models]
+    assert others == [0, 1]
+
+
+@pytest.mark.parametrize("nothing", ["passthrough", None])
+def test_steps_may_pass_through(textures, tmp_path, nothing):
+    images, labels = textures
+    categorizer = Categorizer("words").set_params(**SMALL, recipe__normalize=nothing).fit(images[::2], labels[::2])
+    assert list(categorizer.seconds_) == ["features", "statistics", "encoding", "classifier"]
+    direct = make_recipe("words").set_params(normalize="passthrough", **{k[8:]: v for k, v in SMALL.items()})
+    direct = apply_runtime(direct, n_jobs=None, cache=None, random_state=0).fit(images[::2], labels[::2])
+    assert np.allclose(categorizer.decision_function(images), direct.decision_function(images))
+    again = Categorizer.load(categorizer.save(tmp_path / "m"))
+    assert np.array_equal(again.predict_proba(images[:4]), categorizer.predict_proba(images[:4]))
+
+
+def test_the_last_step_cannot_pass_through(textures):
+    images, labels = textures
+    with pytest.raises(ValueError, match="'classifier', must be a classifier, got 'passthrough'"):
+        Categorizer("words").set_params(recipe__classifier="passthrough").fit(images, labels)
+
+
+def test_colour_is_never_ignored(textures):
+    images, labels = textures
+    chosen = Categorizer("fisher").set_params(recipe__features__step=16)
+    with pytest.raises(ValueError, match="set color before the parameters"):
+        chosen.set_params(color=True)
+    assert chosen.color is False
+    with pytest.raises(ValueError, match="set color before the parameters"):
+        Categorizer(make_recipe("fisher"), color=True).fit(images, labels)
+    both = Categorizer("fisher", color=True).set_params(recipe__classifier__orh__features__step=16)
+    assert [name for name, _ in clone(both).pipeline()[-1].branches] == ["orh", "col"]
+    with pytest.raises(ValueError, match="set color before the parameters"):
+        both.set_params(color=False)
+    assert both.set_params(color=True, recipe="words").recipe == "words"
+    assert Categorizer("fisher").set_params(color=True).pipeline()[-1].branches[1][0] == "col"
 
 
 def test_bad_input_is_a_clear_error(trained, textures, tmp_path):

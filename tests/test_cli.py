@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import time
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from patchbag import cli
-from patchbag.cli import app, parse_settings
+from patchbag.cli import app, parse_settings, screen
+from patchbag.cli.files import check_output_folder, check_outputs
 
 SMALL = ["--set", "statistics.mixture.n_components=3", "--set", "statistics.projection.n_components=8"]
 
@@ -41,8 +45,8 @@ def test_train_then_predict_prints_a_line_an_image(model, picture_folder):
 
 
 def test_on_a_terminal_predictions_are_a_table(model, picture_folder, monkeypatch):
-    console = cli.Console(force_terminal=True, width=150, record=True)
-    monkeypatch.setattr(cli, "out", console)
+    console = Console(force_terminal=True, width=150, record=True)
+    monkeypatch.setattr(screen, "out", console)
     assert run("predict", model, picture_folder / "bars", "-j", 1).exit_code == 0
     text = console.export_text()
     assert "probability" in text and text.count("00.png") == 1 and text.count("%") > 12
@@ -113,7 +117,7 @@ def test_settings_are_json_or_text():
 def fail(monkeypatch, capsys, *arguments: object) -> str:
     """Run through main, as the command does, and return what a person reads."""
     monkeypatch.setattr(sys, "argv", ["patchbag", *map(str, arguments)])
-    monkeypatch.setattr(cli, "err", cli.Console(stderr=True, width=200))
+    monkeypatch.setattr("warnings.showwarning", None)  # main replaces it for good
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 2
@@ -136,6 +140,143 @@ def test_mistakes_of_the_user_are_one_line(monkeypatch, capsys, tmp_path, pictur
         assert message in text and "Traceback" not in text
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "features.bin_sizes=4",
+        "features.max_side=abc",
+        "statistics.projection.n_components=abc",
+        "statistics.projection.n_components=2.5",
+        "statistics.pyramid=5",
+        "statistics.mixture.tol=x",
+        "statistics.mixture.split_iter=-1",
+        "normalize.steps=5",
+        "classifier.folds=x",
+        "encoding=foo",
+        "features.n_jobs=2",
+        "features.cache=true",
+    ],
+)
+def test_a_setting_of_the_wrong_kind_is_one_line_that_names_it(monkeypatch, capsys, picture_folder, setting):
+    text = fail(monkeypatch, capsys, "train", picture_folder, "-s", setting)
+    assert text.count("\n") == 1 and text.startswith("error: ") and setting.split("=")[0] in text
+
+
+def test_a_setting_that_only_training_finds_wrong_is_one_line_too(monkeypatch, capsys, picture_folder):
+    def trip(*_):
+        raise TypeError("'int' object is not iterable")
+
+    monkeypatch.setattr("patchbag.categorizer.Categorizer.fit", trip)
+    text = fail(monkeypatch, capsys, "train", picture_folder, "-r", "words", "-j", 1, *SMALL)
+    assert "does not work with --set statistics.mixture.n_components=3" in text and "TypeError" in text
+    result = run("train", picture_folder, "-r", "words", "-j", 1)  # without settings it is a bug of ours
+    assert isinstance(result.exception, TypeError)
+
+
+def test_an_experiment_that_is_not_complete_is_one_line(monkeypatch, capsys, tmp_path, picture_folder):
+    path = tmp_path / "bad.toml"
+    path.write_text('[[run]]\nname = "a"\nrecipe = "words"\n')
+    assert "there is no data, no train_per_class in it" in fail(monkeypatch, capsys, "reproduce", path)
+    head = f'data = "{picture_folder.name}"\ntrain_per_class = 5\n'
+    path.write_text(head + path.read_text() + 'settings = { "features.stride" = 2 }\n')
+    text = fail(monkeypatch, capsys, "reproduce", path, "--data", tmp_path)
+    assert "run 'a': recipe 'words' has no parameter 'features.stride'" in text and text.count("\n") == 1
+
+
+# --- what goes out -----------------------------------------------------------------------------------------------
+
+
+def test_outputs_are_tried_before_images_are_described(monkeypatch, capsys, tmp_path, picture_folder):
+    monkeypatch.setattr("patchbag.cli.files.describe_images", lambda *a: pytest.fail("too late"))
+    (tmp_path / "file").write_text("old")
+    page = tmp_path / "r.html"
+    cases = [
+        (("train", picture_folder, "-o", picture_folder), "is a folder; name a file in it"),
+        (("train", picture_folder, "-o", tmp_path / "file" / "m"), "cannot write"),
+        (("evaluate", picture_folder, "--json", tmp_path / "file" / "a.json"), "cannot write"),
+        (("evaluate", picture_folder, "--json", picture_folder), "is a folder"),
+        (("evaluate", picture_folder, "--report", picture_folder), "is a folder"),
+        (("evaluate", picture_folder, "--json", page, "--report", page), "are one file"),
+        (("active", picture_folder, "--simulate", "-o", tmp_path / "file" / "x"), "cannot write"),
+        (("active", picture_folder, "--labels", tmp_path / "file" / "l.csv"), "cannot write"),
+        (("reproduce", "liu2010/toy", "-o", tmp_path / "file"), "is a file; the output needs a folder"),
+        (("demo", "-o", tmp_path / "file"), "is a file; the output needs a folder"),
+    ]
+    for arguments, message in cases:
+        assert message in fail(monkeypatch, capsys, *arguments), arguments
+    assert (tmp_path / "file").read_text() == "old" and not page.exists()
+
+
+def test_trying_outputs_leaves_nothing_but_folders(tmp_path):
+    (tmp_path / "old").write_text("kept")
+    check_outputs(tmp_path / "old", tmp_path / "a" / "b" / "new", None, replaced=True)
+    check_output_folder(tmp_path / "c")
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.name != "cache") == ["a", "b", "c", "old"]
+    assert (tmp_path / "old").read_text() == "kept"
+
+
+def test_the_report_is_written_even_if_the_json_file_cannot_be(monkeypatch, picture_folder, tmp_path):
+    monkeypatch.setattr("patchbag.cli.categorize.check_outputs", lambda *a: None)
+    options = ["-r", "words", "--train-per-class", 4, "--splits", 1, "-j", 1, *SMALL]
+    result = run("evaluate", picture_folder, *options, "--json", tmp_path, "--report", tmp_path / "r.html")
+    assert "cannot write" in str(result.exception) and (tmp_path / "r.html").exists()
+
+
+def test_names_come_out_as_they_are_and_lines_whole(monkeypatch, capsys, picture_folder, tmp_path):
+    try:
+        (picture_folder / "bars").rename(os.fsdecode(os.fsencode(picture_folder) + b"/caf\xe9"))
+    except OSError:
+        pytest.skip("this file system takes only names that are text")
+    page = tmp_path / "[bold]" / f"{'a long name ' * 9}.html"
+    figures = tmp_path / "[red]o.json"
+    options = ["-r", "words", "--train-per-class", 6, "--splits", 2, "-j", 1, *SMALL]
+    result = run("evaluate", picture_folder, *options, "--report", page, "--json", figures)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2 and lines[1] == f"report: {page}"
+    assert re.fullmatch(r"words: \S+ ± \S+ % mean per-class accuracy \(2 splits, 6 training images a class\)", lines[0])
+    assert "caf\\udce9" in page.read_text(encoding="utf-8")
+    data = json.loads(figures.read_text(encoding="utf-8"))
+    assert "caf\udce9" in data["classes"]
+    total = f"{data['seconds']['total']:.2f}"
+    assert total in page.read_text(encoding="utf-8").split("describe images")[1] and total in result.stderr
+    model = tmp_path / "[dim]m"
+    result = run("train", picture_folder, "-o", model, "-r", "words", "-j", 1, *SMALL)
+    assert result.stdout.startswith(f"{model}: words, 36 images")
+    # the next program in a pipe gets the bytes of such a name
+    predict = [sys.executable, "-m", "patchbag.cli", "predict", model, picture_folder, "-j", "1"]
+    sent = subprocess.run(predict, check=True, capture_output=True).stdout
+    assert sent.count(os.fsencode(picture_folder) + b"/caf\xe9/") == 12
+
+
+def test_tables_are_not_wrapped_in_a_pipe():
+    line = next(line for line in run("recipes").stdout.splitlines() if line.startswith("gp-combined"))
+    assert "weights learned by evidence, Gaussian process" in line and "kapoor2010" in line
+
+
+def test_what_of_a_folder_is_not_used_is_said(picture_folder):
+    (picture_folder / "empty").mkdir()
+    (picture_folder / "phone").mkdir()
+    (picture_folder / "phone" / "a.heic").write_bytes(b"")
+    (picture_folder / "broken").mkdir()
+    (picture_folder / "broken" / "a.png").write_bytes(b"")
+    (picture_folder / "bars" / "00.png").rename(picture_folder / "loose.png")
+    result = run("train", picture_folder, "-r", "words", "-j", 1, *SMALL)
+    assert result.exit_code == 0 and "35 images, 3 classes" in result.stdout
+    for said in ("'empty' is no class: it has no files", "(.heic 1)", "without a class: loose.png"):
+        assert said in result.stderr
+    assert "the class 'broken' is left out: none of its images can be read" in result.stderr
+
+
+def test_control_c_ends_a_command_with_one_line(monkeypatch, picture_folder):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("patchbag.cli.categorize.readable_folder", interrupted)
+    result = run("train", picture_folder, "-r", "words")
+    assert result.exit_code == 130 and result.output == "stopped\n"
+
+
 def test_a_folder_where_everything_is_broken_says_so(monkeypatch, capsys, tmp_path):
     for name in ("a", "b"):
         (tmp_path / "f" / name).mkdir(parents=True)
@@ -145,14 +286,26 @@ def test_a_folder_where_everything_is_broken_says_so(monkeypatch, capsys, tmp_pa
 
 
 def test_demo_runs_the_whole_path(tmp_path):
+    mine = [tmp_path / "demo" / "tiles" / part for part in ("train/mine/a.png", "test/cat/b.png", "c.png", "train/d")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("not the demo's")
     started = time.perf_counter()
     result = run("demo", "-o", tmp_path / "demo", "-r", "words")
     assert result.exit_code == 0, result.output
+    assert [path.read_text() for path in mine] == ["not the demo's"] * 4
+    assert "of 136 test tiles" in result.output and "14 photographs" in result.output  # and it used none of them
     assert time.perf_counter() - started < 60
     accuracy = float(result.output.split(" % of")[0].rsplit(" ", 1)[-1])
     assert accuracy > 40  # chance is 7
     assert (tmp_path / "demo" / "report.html").stat().st_size > 50_000
     assert (tmp_path / "demo" / "model.patchbag").exists()
+
+
+def test_the_demo_does_not_replace_a_model_of_the_users(monkeypatch, capsys, tmp_path):
+    (tmp_path / "model.patchbag").write_text("mine")
+    assert "was not written by the demo" in fail(monkeypatch, capsys, "demo", "-o", tmp_path)
+    assert (tmp_path / "model.patchbag").read_text() == "mine" and not (tmp_path / "tiles").exists()
 
 
 def test_import_and_help_are_quick():

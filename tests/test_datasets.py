@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from patchbag.datasets import FolderError, find_images, open_folder, random_split
+from patchbag.images import load_image
 
 
 def test_sub_folders_are_classes_and_order_is_sorted(picture_folder):
@@ -23,6 +25,45 @@ def test_hidden_and_other_files_are_passed_over_and_counted(picture_folder):
     assert len(folder) == 36 and folder.passed_over == 2 and ".git" not in folder.classes
 
 
+def test_what_is_not_used_is_counted_and_named(picture_folder):
+    (picture_folder / "bars" / "notes.txt").write_text("hello")
+    (picture_folder / "bars" / ".hidden.png").write_text("no")
+    (picture_folder / "stripes" / "24.png").rename(picture_folder / "loose.png")
+    (picture_folder / "readme.md").write_text("not an image: nobody expects it to be used")
+    (picture_folder / "empty").mkdir()
+    (picture_folder / "phone").mkdir()
+    for name in ("a.heic", "b.HEIC", "c"):
+        (picture_folder / "phone" / name).write_bytes(b"")
+    folder = open_folder(picture_folder)
+    assert folder.classes == ["bars", "diagonals", "stripes"] and len(folder) == 35 and folder.passed_over == 5
+    assert folder.remarks == (
+        "the sub-folder 'empty' is no class: it has no files",
+        "the sub-folder 'phone' is no class: none of its 3 files is named like an image (.heic 2, no ending 1)",
+        "1 image is in no sub-folder, so without a class: loose.png",
+        "passed over 2 files that are not named like an image (.txt 1, hidden 1)",
+    )
+    assert folder.take([0]).remarks == folder.remarks
+
+
+def test_a_folder_that_is_all_used_needs_no_remark(picture_folder):
+    assert open_folder(picture_folder).remarks == ()
+
+
+def test_long_lists_of_loose_images_are_cut(picture_folder):
+    for i in range(12):
+        (picture_folder / f"{i:02d}.png").write_bytes(b"")
+    remark = open_folder(picture_folder).remarks[0]
+    assert remark.startswith("12 images are in no sub-folder") and remark.endswith("09.png and 2 more")
+
+
+@pytest.mark.parametrize("ending", ["jfif", "jpe", "JPG"])
+def test_other_endings_of_jpeg_files_are_images(picture_folder, ending):
+    path = picture_folder / "bars" / f"new.{ending}"
+    Image.open(picture_folder / "bars" / "00.png").save(path, "JPEG")
+    assert str(path) in open_folder(picture_folder).paths
+    assert load_image(path).array.shape == (72, 72)
+
+
 def test_images_in_nested_folders_belong_to_the_outer_class(picture_folder):
     nested = picture_folder / "bars" / "deep"
     nested.mkdir()
@@ -37,6 +78,10 @@ def test_folders_that_do_not_fit_say_what_was_found(tmp_path, picture_folder):
         open_folder(picture_folder / "bars")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FolderError, match="one a class, such as"):
+        open_folder(tmp_path / "empty")
+    (tmp_path / "empty" / "phone").mkdir()
+    (tmp_path / "empty" / "phone" / "a.heic").write_bytes(b"")
+    with pytest.raises(FolderError, match=r"'phone' is no class: none of its 1 files is named like an image \(.heic 1"):
         open_folder(tmp_path / "empty")
 
 

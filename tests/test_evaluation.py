@@ -7,8 +7,8 @@ import pytest
 
 from patchbag import Categorizer
 from patchbag.datasets import ImageFolder, open_folder
-from patchbag.evaluation import confident_mistakes, evaluate, reliability_table, score_split
-from patchbag.report import render
+from patchbag.evaluation import Evaluation, confident_mistakes, evaluate, reliability_table, score_split
+from patchbag.report import render, write_report
 
 
 @pytest.fixture
@@ -26,6 +26,36 @@ def test_the_figures_of_a_split_are_those_counted_by_hand(test_images):
     assert split.log_loss == pytest.approx(-np.log([0.9, 0.2, 0.6, 0.7]).mean())
     # groups by stated probability: 0.9 right, 0.8 wrong, 0.6 right, 0.7 right
     assert split.calibration_error == pytest.approx((0.1 + 0.8 + 0.4 + 0.3) / 4)
+
+
+def evaluation(test_images, *names: str) -> Evaluation:
+    p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+    images = ImageFolder(test_images.paths, np.where(test_images.labels == "a", names[0], names[1]))
+    split, _ = score_split(images, list(names), p, {"train x": 1.0, "test x": 2.0, "total": 3.0}, 0, 8)
+    result = Evaluation("words", list(names), {}, splits=[split])
+    result.mistakes = confident_mistakes(images, list(names), p, 0)
+    result.reliability = reliability_table(p.max(axis=1), np.ones(4))
+    return result
+
+
+def test_describing_the_images_counts_in_every_place_that_gives_times(test_images):
+    result = evaluation(test_images, "a", "b")
+    assert result.seconds() == {"train x": 1.0, "test x": 2.0, "total": 3.0}
+    result.describing = 1.0
+    assert result.seconds() == {"describe images": 1.0, "train x": 1.0, "test x": 2.0, "total": 4.0}
+    assert result.to_json()["seconds"] == result.seconds()
+    assert result.to_json()["images_per_second"] == result.images_per_second() == 12 / 4
+    cells = re.sub("<[^>]+>", " ", render(result, "t", []).split("Where the time went")[1])
+    words = " ".join(cells.split())
+    assert words.startswith(
+        "describe images 1.00 s 25 % train x 1.00 s 25 % test x 2.00 s 50 % total 4.00 s 3 images/s"
+    )
+
+
+def test_names_that_are_no_text_reach_the_report_by_their_codes(test_images, tmp_path):
+    path = write_report(evaluation(test_images, "a", "caf\udce9"), tmp_path / "r.html", "caf\udce9")
+    page = path.read_text(encoding="utf-8")
+    assert "<h1>caf\\udce9</h1>" in page and page.endswith("</html>")
 
 
 def test_mistakes_are_listed_surest_first(test_images):

@@ -109,6 +109,72 @@ def test_missing_experiments_and_data_are_clear_errors(tmp_path):
         load_experiment(str(tmp_path / "bad.toml"))
 
 
+COMPLETE = """
+data = "pictures"
+train_per_class = 5
+[[run]]
+name = "one"
+recipe = "words"
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ('data = "pictures"', "", "there is no data in it"),
+        ("train_per_class = 5", "", "there is no train_per_class in it"),
+        ('recipe = "words"', "", "run 'one': there is no recipe in it"),
+        ('name = "one"', "", "run 1: there is no name in it"),
+        (COMPLETE, 'data = "x"\ntrain_per_class = 1', "there is no run in it"),
+        (COMPLETE, 'data = "x"\ntrain_per_class = 1\nrun = "x"', r"each under a line \[\[run\]\]"),
+        (COMPLETE, 'data = "x"\ntrain_per_class = 1\nrun = []', r"each under a line \[\[run\]\]"),
+        ('"pictures"', "3", "data must be text, got 3"),
+        ("= 5", '= "x"', "train_per_class must be a whole number, got 'x'"),
+        ("= 5", "= 0", "train_per_class must be 1 or more, got 0"),
+        ("= 5", "= 5\nseed = -1", "seed must be 0 or more, got -1"),
+        ("= 5", "= 5\nsettings = 3", "settings must be a table, got 3"),
+        ("= 5", '= 5\nkind = "magic"', "unknown kind 'magic'; there are evaluate"),
+        ('"words"', '"words"\nover = { a = 3 }', "over must give a a list of values, got 3"),
+        ('"words"', '"words"\nover = { a = [1, 2] }\npublished = [3]', "must be a list of 2 figures"),
+    ],
+)
+def test_files_that_are_not_complete_say_what_is_missing(tmp_path, old, new, message):
+    assert old in COMPLETE
+    (tmp_path / "bad.toml").write_text(COMPLETE.replace(old, new))
+    with pytest.raises(ExperimentError, match=rf"bad\.toml.*{message}"):
+        load_experiment(str(tmp_path / "bad.toml"))
+
+
+def test_complete_files_pass_and_other_encodings_are_refused(tmp_path):
+    (tmp_path / "good.toml").write_text(COMPLETE)
+    assert load_experiment(str(tmp_path / "good.toml"))["run"] == [{"name": "one", "recipe": "words"}]
+    (tmp_path / "latin.toml").write_bytes(b'title = "caf\xe9"')
+    with pytest.raises(ExperimentError, match=r"latin\.toml.*utf-8"):
+        load_experiment(str(tmp_path / "latin.toml"))
+
+
+def test_settings_are_checked_before_images_are_described(picture_folder, monkeypatch):
+    monkeypatch.setattr(experiments, "_describe", lambda *a: pytest.fail("too late"))
+    good = {"name": "good", "recipe": "words"}
+    for settings, message in (
+        ({"features.stride": 3}, "run 'bad': recipe 'words' has no parameter 'features.stride'; is it 'features.step'"),
+        ({"statistics.mixture.n_components": "x"}, "statistics.mixture.n_components must be a whole number"),
+    ):
+        bad = {"name": "bad", "recipe": "words", "settings": settings}
+        with pytest.raises(ValueError, match=message) as error:
+            run_experiment(spec_of(picture_folder, good, bad), picture_folder.parent)
+        assert "Pipeline" not in str(error.value) and "\n" not in str(error.value)
+    spec = spec_of(picture_folder, good, settings={"statistics.mixtures.n_components": 3})
+    with pytest.raises(ExperimentError, match="no run has a parameter 'statistics"):
+        run_experiment(spec, picture_folder.parent)
+
+
+def test_a_run_may_leave_a_step_out(picture_folder):
+    run = {"name": "plain", "recipe": "words", "settings": {"normalize": "passthrough"}}
+    result = run_experiment(spec_of(picture_folder, run, splits=1), picture_folder.parent)
+    assert result["runs"][0]["mean"] > 50
+
+
 def test_over_repeats_a_run_and_whole_uses_the_first_cell(picture_folder, tmp_path):
     sizes = {"statistics.mixture.n_components": [2, 3]}
     pyramid = {"statistics.pyramid": ["1x1", "2x2"]}
@@ -129,3 +195,9 @@ def test_over_takes_one_parameter(picture_folder):
     run = {"name": "both", "recipe": "words", "over": {"a": [1], "b": [2]}}
     with pytest.raises(ExperimentError, match="run 'both' varies 2 parameters"):
         run_experiment(spec_of(picture_folder, run), picture_folder.parent)
+
+
+def test_classes_can_be_left_out(picture_folder):
+    names = open_folder(picture_folder).classes
+    spec = {"data": picture_folder.name, "without": names[:1]}
+    assert experiments.open_data(spec, picture_folder.parent).classes == names[1:]

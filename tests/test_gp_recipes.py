@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from patchbag import Categorizer, cli, make_recipe, storage
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
 from patchbag.experiments import list_experiments, load_experiment, run_experiment, run_pipeline
-from patchbag.recipes import extractors
+from patchbag.runtime import extractors
 
 # smaller trees, vocabularies and bags: the same steps in a fraction of the time
 SMALL = {

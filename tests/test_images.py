@@ -253,6 +253,16 @@ def test_bytes_with_random_damage_never_escape_as_another_error(rgb):
             assert array.ndim == 2
 
 
+def test_damage_that_a_decoder_cannot_see_is_no_error(rgb):
+    whole = bytearray(encoded(Image.fromarray(np.tile(rgb, (5, 5, 1))), "JPEG"))
+    clean = load_image(bytes(whole)).array
+    middle = len(whole) // 2
+    whole[middle : middle + 8] = b"\x55" * 8
+    spoilt = load_image(bytes(whole)).array
+    assert spoilt.shape == clean.shape and not np.array_equal(spoilt, clean)
+    assert np.array_equal(spoilt[:8], clean[:8])
+
+
 def test_loading_in_threads_leaves_the_warning_filters_alone(rgb):
     before = list(warnings.filters)
     data = [encoded(Image.fromarray(rgb), kind) for kind in ("PNG", "JPEG")] * 100

@@ -17,6 +17,7 @@ is opened, not read, and indexing touches only the pages it needs.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class Bags:
             raise ValueError(f"offsets must run from 0 to the {values.shape[0]} descriptors, got {_preview(offsets)}")
         if np.any(np.diff(offsets) < 0):
             raise ValueError(f"offsets must not decrease, got {_preview(offsets)}")
+        if positions is not None and not hasattr(positions, "shape"):
+            positions = np.asarray(positions)
         if positions is not None and tuple(positions.shape) != (values.shape[0], 2):
             raise ValueError(f"positions must have shape ({values.shape[0]}, 2), got {tuple(positions.shape)}")
         self.values = values
@@ -59,8 +62,12 @@ class Bags:
 
     @classmethod
     def from_list(cls, arrays: Iterable[Any], positions: Iterable[Any] | None = None) -> Bags:
-        """Pack a list of (n_i, d) arrays, all with the same d, in the given order."""
+        """Pack a list of (n_i, d) arrays, all with the same d, in the given order.
+
+        ``positions`` are as many (n_i, 2) arrays, each with the rows of its bag.
+        """
         arrays = [np.asarray(a) for a in arrays]
+        where = None if positions is None else _check_positions(positions, [len(a) if a.ndim else 0 for a in arrays])
         if not arrays:
             return cls(np.empty((0, 0), np.float32), [0])
         d = next((a.shape[1] for a in arrays if a.ndim == 2 and a.size), None)
@@ -73,8 +80,7 @@ class Bags:
                 )
         offsets = np.concatenate([[0], np.cumsum([len(a) for a in arrays])])
         values = np.concatenate([a.reshape(-1, d) for a in arrays])
-        where = None if positions is None else np.concatenate([np.asarray(p).reshape(-1, 2) for p in positions])
-        return cls(values, offsets, where)
+        return cls(values, offsets, None if where is None else np.concatenate(where))
 
     # --- what scikit-learn asks of a dataset ---------------------------------------------------------------------
 
@@ -168,7 +174,7 @@ class Bags:
         return np.asarray(self.values[np.sort(rows)])
 
     def check_not_empty(self, names: Sequence[Any] | None = None) -> Bags:
-        """Raise a clear error if a bag has no descriptors or the values are not finite; return self."""
+        """Raise a clear error if a bag has no descriptors; return self.  The values are not looked at."""
         empty = np.flatnonzero(self.sizes == 0)
         if len(empty):
             name = f" ({names[empty[0]]})" if names is not None else ""
@@ -184,22 +190,37 @@ class Bags:
     # --- files ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the bags to the folder ``path`` (created; an existing bag folder is replaced)."""
+        """Write the bags to the folder ``path`` (created; an existing bag folder is replaced).
+
+        Everything is written under other names first and then renamed: bags may be saved onto the folder that they are
+        mapped from, and a save that is interrupted while it writes leaves the old bags as they were.
+        """
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
-        (path / "bags.json").unlink(missing_ok=True)
-        np.save(path / "values.npy", np.asarray(self.values), allow_pickle=False)
-        np.save(path / "offsets.npy", self.offsets, allow_pickle=False)
-        if self.positions is not None:
-            np.save(path / "positions.npy", np.asarray(self.positions), allow_pickle=False)
         manifest = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "n": len(self),
             "positions": self.positions is not None,
         }
-        # written last: a folder without it is an interrupted save
-        (path / "bags.json").write_text(json.dumps(manifest))
+        arrays = {"values.npy": self.values, "offsets.npy": self.offsets, "positions.npy": self.positions}
+        parts = {name: path / f".{name}.{os.getpid()}.partial" for name in (*arrays, "bags.json")}
+        try:
+            for name, array in arrays.items():
+                if array is not None:
+                    with parts[name].open("wb") as file:
+                        np.save(file, np.asarray(array), allow_pickle=False)
+            parts["bags.json"].write_text(json.dumps(manifest))
+            # absent during the renames and put back last: old and new arrays are never opened together
+            (path / "bags.json").unlink(missing_ok=True)
+            for name, part in parts.items():
+                if arrays.get(name, part) is None:
+                    (path / name).unlink(missing_ok=True)
+                else:
+                    part.replace(path / name)
+        finally:
+            for part in parts.values():
+                part.unlink(missing_ok=True)
         return path
 
     @classmethod
@@ -278,6 +299,19 @@ def map_values(bags: Bags, function: Callable[[np.ndarray], np.ndarray], max_row
         result[start : start + len(part)] = part
     assert result is not None
     return bags.replace(result)
+
+
+def _check_positions(positions: Iterable[Any], sizes: list[int]) -> list[np.ndarray]:
+    """The positions of every bag as (n_i, 2) arrays: a row too few here and too many there would shift them all."""
+    where = [np.asarray(p) for p in positions]
+    if len(where) != len(sizes):
+        raise ValueError(f"got positions of {len(where)} bags for {len(sizes)} bags")
+    for i, (p, size) in enumerate(zip(where, sizes)):
+        if p.size == 0 and size == 0:
+            where[i] = p.reshape(0, 2)
+        elif p.shape != (size, 2):
+            raise ValueError(f"the positions of bag {i} of {len(sizes)} have shape {p.shape}, expected ({size}, 2)")
+    return where
 
 
 def _preview(offsets: np.ndarray) -> str:

@@ -21,9 +21,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags
-from patchbag.recipes import apply_runtime, make_recipe
+from patchbag.classifiers.fusion import LateFusion
+from patchbag.recipes import make_recipe
+from patchbag.runtime import apply_runtime
 
 CHUNK = 256
+NO_COLOR = (
+    "color chooses between the pipelines of a named recipe, and this recipe is a pipeline already: set color before "
+    "the parameters of the recipe, as in Categorizer('fisher', color=True)"
+)
 
 
 class Categorizer(ClassifierMixin, BaseEstimator):
@@ -33,9 +39,10 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     ----------
     recipe : name of a recipe, or a ``Pipeline`` from images to a classifier
     color : a named recipe is also trained on colours, and both answers are averaged
-    n_jobs : processes that describe images; None or 1 for one, -1 for all cores
+    n_jobs : workers (threads or processes, as the feature prefers) that describe images; None or 1 for one, -1 for all
+        cores
     cache : keep the features of image files on disk: True for the default folder, or a path
-    random_state : seed of everything random in the recipe
+    random_state : seed of everything random in the recipe, but for steps whose own seed was set
 
     Attributes
     ----------
@@ -88,8 +95,17 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         return self
 
     def pipeline(self) -> Pipeline:
-        """The unfitted pipeline of the recipe."""
-        return make_recipe(self.recipe, self.color) if isinstance(self.recipe, str) else clone(self.recipe)
+        """The unfitted pipeline of the recipe, without the steps that are "passthrough"."""
+        if isinstance(self.recipe, str):
+            return make_recipe(self.recipe, self.color)
+        pipeline = clone(self.recipe)
+        last, classifier = pipeline.steps[-1]
+        if classifier is None or isinstance(classifier, str):
+            raise ValueError(f"the last step of a recipe, here {last!r}, must be a classifier, got {classifier!r}")
+        if self.color and not isinstance(classifier, LateFusion):
+            raise ValueError(NO_COLOR)
+        pipeline.steps = [(name, step) for name, step in pipeline.steps if step not in (None, "passthrough")]
+        return pipeline
 
     def _apply(self, method: str, images: Sequence[Any], seconds: dict[str, float] | None = None) -> np.ndarray:
         check_is_fitted(self, "recipe_")
@@ -135,7 +151,12 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; setting one of a named recipe's turns the name into its pipeline."""
+        """Set parameters; setting one of a named recipe's turns the name into its pipeline.
+
+        After that ``color``, a choice between two pipelines of one name, cannot be changed any more.
+        """
+        if params.get("color", self.color) != self.color and not isinstance(params.get("recipe", self.recipe), str):
+            raise ValueError(NO_COLOR)
         for name in ("recipe", "color"):  # first, for the names of the others depend on them
             if name in params:
                 setattr(self, name, params.pop(name))

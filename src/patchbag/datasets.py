@@ -2,14 +2,16 @@
 """Folders of images, the papers' random splits, and photographs that come with installed packages.
 
 A labelled folder has one sub-folder a class; images may lie in sub-folders of it.  Files whose name does not end like
-an image's are passed over and counted; whether a file really is an image shows when it is decoded.
+an image's are passed over and counted; whether a file really is an image shows when it is decoded.  What looks as if it
+was meant to be used and is not (images outside the sub-folders, sub-folders without images) is named in ``remarks``.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
+EXTENSIONS = (
+    *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg"),
+    *(".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
+)
 
 
 class FolderError(ValueError):
@@ -26,11 +31,16 @@ class FolderError(ValueError):
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """Paths and labels of the images of a labelled folder, sorted by class and name."""
+    """Paths and labels of the images of a labelled folder, sorted by class and name.
+
+    ``passed_over`` counts the files of the sub-folders that are not named like images, ``remarks`` are lines that tell
+    a person what of the folder is not used.
+    """
 
     paths: list[str]
     labels: np.ndarray
     passed_over: int = 0
+    remarks: tuple[str, ...] = ()
 
     @property
     def classes(self) -> list[str]:
@@ -42,7 +52,7 @@ class ImageFolder:
     def take(self, index: Any) -> ImageFolder:
         """The images at the given positions, with their labels."""
         index = np.asarray(index, dtype=np.int64)
-        return ImageFolder([self.paths[i] for i in index], self.labels[index], self.passed_over)
+        return ImageFolder([self.paths[i] for i in index], self.labels[index], self.passed_over, self.remarks)
 
 
 def is_image_name(name: str) -> bool:
@@ -70,23 +80,61 @@ def open_folder(folder: str | os.PathLike[str], min_classes: int = 2) -> ImageFo
         raise FolderError(f"{root} is not a folder" if root.exists() else f"there is no folder {root}")
     paths: list[str] = []
     labels: list[str] = []
-    others = 0
-    for sub in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+    others: Counter[str] = Counter()
+    empty: list[str] = []
+    passed_over = 0
+    entries = sorted(root.iterdir())
+    for sub in (p for p in entries if p.is_dir() and not p.name.startswith(".")):
         found = list(walk_images(sub))
-        others += sum(len(files) for _, _, files in os.walk(sub)) - len(found)
+        passed = _other_files(sub, found)
+        passed_over += passed.total()
+        if found:
+            others += passed
+        else:
+            inside = f"none of its {passed.total()} files is named like an image ({_tally(passed)})"
+            empty.append(f"the sub-folder {sub.name!r} is no class: {inside if passed else 'it has no files'}")
         paths += found
         labels += [sub.name] * len(found)
+    loose = [p.name for p in entries if p.is_file() and is_image_name(p.name)]
+    remarks = list(empty)
+    if loose:
+        many = "1 image is" if len(loose) == 1 else f"{len(loose)} images are"
+        remarks.append(f"{many} in no sub-folder, so without a class: {shortened(loose)}")
+    if others:
+        many = "1 file that is" if others.total() == 1 else f"{others.total()} files that are"
+        remarks.append(f"passed over {many} not named like an image ({_tally(others)})")
     classes = sorted(set(labels))
     if len(classes) < min_classes:
-        loose = sum(is_image_name(p.name) for p in root.iterdir())
         have = f"found images in {len(classes)} sub-folder{'' if len(classes) == 1 else 's'}"
         have += f" ({classes[0]})" if classes else ""
-        have += f" and {loose} images that are in no sub-folder" if loose else ""
+        have += f" and {len(loose)} images that are in no sub-folder" if loose else ""
+        have += f"; {shortened(empty, 3, '; ')}" if empty else ""
         raise FolderError(
             f"{root} needs at least {min_classes} sub-folders with images, one a class, such as "
             f"{root}/cat/1.jpg and {root}/dog/1.jpg; {have}"
         )
-    return ImageFolder(paths, np.array(labels), others)
+    return ImageFolder(paths, np.array(labels), passed_over, tuple(remarks))
+
+
+def _other_files(folder: Path, images: Iterable[str]) -> Counter[str]:
+    """How many files below a folder are not among its images, by the ending of their names."""
+    taken = set(images)
+    names = [f for here, _, files in os.walk(folder) for f in files if os.path.join(here, f) not in taken]
+    return Counter("hidden" if f.startswith(".") else os.path.splitext(f)[1].lower() or "no ending" for f in names)
+
+
+def _tally(endings: Counter[str]) -> str:
+    return shortened([f"{ending} {count}" for ending, count in sorted(endings.items(), key=lambda e: (-e[1], e[0]))])
+
+
+def shortened(names: Sequence[str], most: int = 10, between: str = ", ") -> str:
+    """A list to read, cut after ``most`` names.
+
+    >>> shortened(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def find_images(arguments: Sequence[str]) -> list[str]:

@@ -7,7 +7,6 @@ and the others train: what the recipe has to learn is the textures and shapes of
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from patchbag.categorizer import Categorizer
-from patchbag.datasets import ImageFolder, open_folder
+from patchbag.datasets import ImageFolder
 from patchbag.evaluation import Evaluation, evaluate_split, json_parameters, recipe_name, reliability_table
 from patchbag.report import write_report
 
@@ -38,6 +37,7 @@ PHOTOGRAPHS = {
     "tissue": "ihc.png",
 }
 TILE = 80
+MODEL, REPORT = "model.patchbag", "report.html"
 
 
 @dataclass
@@ -69,28 +69,50 @@ def photograph(name: str) -> Image.Image:
     raise FileNotFoundError(f"the photograph {PHOTOGRAPHS[name]} did not come with this scikit-image or scikit-learn")
 
 
+def tile_path(folder: Path, name: str, row: int, column: int) -> Path:
+    """Where a tile goes: every third column tests."""
+    return folder / ("test" if column % 3 == 2 else "train") / name / f"row{row}-column{column}.png"
+
+
 def cut_tiles(folder: Path) -> tuple[ImageFolder, ImageFolder]:
-    """Write the tiles below ``folder`` and return the training and the test folder."""
+    """Write the tiles below ``folder`` and return those that train and those that test.
+
+    Other files that lie there are neither touched nor used.
+    """
+    written: list[Path] = []
     for name in PHOTOGRAPHS:
         image = photograph(name)
         # one scale for all, so that the size of the picture does not give the class away
         image.thumbnail((640, 640))
         for row in range(image.height // TILE):
             for column in range(image.width // TILE):
-                part = "test" if column % 3 == 2 else "train"
-                target = folder / part / name
-                target.mkdir(parents=True, exist_ok=True)
+                target = tile_path(folder, name, row, column)
+                target.parent.mkdir(parents=True, exist_ok=True)
                 x, y = column * TILE, row * TILE
-                image.crop((x, y, x + TILE, y + TILE)).save(target / f"row{row}-column{column}.png")
-    return open_folder(folder / "train"), open_folder(folder / "test")
+                image.crop((x, y, x + TILE, y + TILE)).save(target)
+                written.append(target)
+    written.sort(key=lambda path: (path.parent.name, path.name))
+    parts = ([path for path in written if path.parts[-3] == part] for part in ("train", "test"))
+    train, test = (ImageFolder([str(p) for p in part], np.array([p.parent.name for p in part])) for part in parts)
+    return train, test
+
+
+def check_own(output: Path) -> None:
+    """Refuse a folder whose model or report is not an earlier demonstration's: both would be replaced."""
+    if tile_path(output / "tiles", next(iter(PHOTOGRAPHS)), 0, 0).is_file():
+        return
+    for name in (MODEL, REPORT):
+        if (output / name).exists():
+            raise FileExistsError(
+                f"{output / name} was not written by the demo, which would replace it; "
+                "give the demo a folder of its own with --output"
+            )
 
 
 def run_demo(categorizer: Categorizer, output: Path, progress: Callable[[str], None] = lambda _: None) -> DemoResult:
     """Cut tiles, train, test, write the model and the report."""
-    tiles = output / "tiles"
-    if tiles.exists():
-        shutil.rmtree(tiles)
-    train, test = cut_tiles(tiles)
+    check_own(output)
+    train, test = cut_tiles(output / "tiles")
     progress(f"training on {len(train)} tiles, testing on {len(test)}")
     result = Evaluation(
         recipe_name(categorizer),
@@ -102,9 +124,9 @@ def run_demo(categorizer: Categorizer, output: Path, progress: Callable[[str], N
     result.splits.append(run.split)
     result.mistakes = run.mistakes
     result.reliability = reliability_table(*run.confidence.T)
-    model_path = run.model.save(output / "model.patchbag")
+    model_path = run.model.save(output / MODEL)
     # a model that is read back must say the same: the demonstration of saving is not an empty one
     again = Categorizer.load(model_path).predict(test.paths[:20])
     assert np.array_equal(again, run.model.predict(test.paths[:20]))
     progress("writing the report")
-    return DemoResult(result, write_report(result, output / "report.html", "patchbag demo"), model_path)
+    return DemoResult(result, write_report(result, output / REPORT, "patchbag demo"), model_path)

@@ -39,7 +39,10 @@ class SplitResult:
 
 @dataclass
 class Evaluation:
-    """All splits; ``splits`` are in the order of their seeds."""
+    """All splits; ``splits`` are in the order of their seeds.
+
+    ``describing`` is the time in seconds that went into the features of all images before the first split.
+    """
 
     recipe: str
     classes: list[str]
@@ -48,6 +51,7 @@ class Evaluation:
     splits: list[SplitResult] = field(default_factory=list)
     mistakes: list[dict[str, Any]] = field(default_factory=list)
     reliability: list[dict[str, float]] = field(default_factory=list)
+    describing: float = 0.0
 
     @property
     def mean_accuracy(self) -> float:
@@ -65,12 +69,17 @@ class Evaluation:
         return np.sum([s.confusion for s in self.splits], axis=0)
 
     def seconds(self) -> dict[str, float]:
-        """Total time by step over all splits."""
-        total: dict[str, float] = {}
+        """Time by step over all splits, that of describing the images first where it is known, and the total."""
+        spent = {"describe images": self.describing} if self.describing else {}
         for split in self.splits:
             for name, value in split.seconds.items():
-                total[name] = total.get(name, 0.0) + value
-        return total
+                if name != "total":
+                    spent[name] = spent.get(name, 0.0) + value
+        return {**spent, "total": sum(spent.values())}
+
+    def images_per_second(self) -> float:
+        """Training and test images of all splits by the total time."""
+        return sum(s.n_train + s.n_test for s in self.splits) / max(self.seconds()["total"], 1e-9)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -79,6 +88,7 @@ class Evaluation:
             "std_accuracy": self.std_accuracy,
             "splits": [asdict(s) for s in self.splits],
             "seconds": self.seconds(),
+            "images_per_second": self.images_per_second(),
             "parameters": self.parameters,
             "classes": self.classes,
             "confusion": self.confusion.tolist(),

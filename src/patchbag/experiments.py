@@ -19,9 +19,9 @@ A file names a data set (a folder below ``--data``), a protocol and runs::
 The runs of a split share what they have in common: steps with equal parameters that stand at the beginning of several
 recipes (features, universal model, statistics, adapted mixtures) are computed once.  ``universal = "corel1000"`` in a
 run learns the PCA and the universal model from the images of that folder instead of the split's training images.
-``classes = [...]`` restricts the data.  ``over = { "encoding.n_topics" = [2, 4] }`` in a run repeats it for every
-value, which the plot shows as a curve (``published`` is then a list).  ``whole = true`` uses the first cell of the
-pyramid alone.
+``classes = [...]`` restricts the data, ``without = [...]`` leaves classes out.  ``over = { "encoding.n_topics" = [2, 4]
+}`` in a run repeats it for every value, which the plot shows as a curve (``published`` is then a list).  ``whole =
+true`` uses the first cell of the pyramid alone.
 
 Files with ``kind`` other than "evaluate" name a function of ``STUDIES``.
 """
@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,15 +42,23 @@ from sklearn.preprocessing import FunctionTransformer
 
 from patchbag.bags import Bags
 from patchbag.datasets import ImageFolder, open_folder, random_split
+from patchbag.experiment_files import ExperimentError, experiments_folder, list_experiments, load_experiment
 from patchbag.metrics import mean_class_accuracy
-from patchbag.recipes import apply_runtime, make_recipe
+from patchbag.recipes import make_recipe
 from patchbag.records import Records
+from patchbag.runtime import apply_runtime
+from patchbag.settings import check_settings
+
+__all__ = [
+    "ExperimentError",
+    "experiments_folder",
+    "list_experiments",
+    "load_experiment",
+    "run_experiment",
+    "write_results",
+]
 
 CHUNK = 256
-
-
-class ExperimentError(ValueError):
-    """An experiment that is not there, or whose data are not."""
 
 
 @dataclass
@@ -76,32 +83,6 @@ class RunResult:
             "x": self.x,
             "series": self.series,
         }
-
-
-def experiments_folder() -> Path:
-    """Where the TOML files are: inside the installed package, or in the source tree."""
-    here = Path(__file__).parent
-    installed, source = here / "published", here.parents[1] / "experiments"
-    return installed if installed.is_dir() else source
-
-
-def list_experiments() -> list[str]:
-    root = experiments_folder()
-    return sorted(str(p.relative_to(root).with_suffix("")) for p in root.rglob("*.toml"))
-
-
-def load_experiment(name: str) -> dict[str, Any]:
-    """The experiment of that name, such as ``liu2010/scene15``, or in that file."""
-    path = Path(name) if name.endswith(".toml") else experiments_folder() / f"{name}.toml"
-    if not path.is_file():
-        raise ExperimentError(f"there is no experiment {name!r}; there are {', '.join(list_experiments()) or 'none'}")
-    try:
-        spec = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ExperimentError(f"{path}: {error}") from error
-    spec.setdefault("kind", "evaluate")
-    spec["name"] = name.removesuffix(".toml")
-    return spec
 
 
 def run_experiment(
@@ -135,20 +116,34 @@ def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) 
     folder = open_folder(data / (name or spec["data"]))
     if name is None and "classes" in spec:
         folder = folder.take(np.flatnonzero(np.isin(folder.labels, spec["classes"])))
+    if name is None and "without" in spec:
+        folder = folder.take(np.flatnonzero(~np.isin(folder.labels, spec["without"])))
     return folder
 
 
 def run_pipeline(run: dict[str, Any], shared: dict[str, Any]) -> Pipeline:
-    """The recipe of a run with the shared settings that it has, and its own."""
+    """The recipe of a run with the shared settings that it has, and its own; steps that pass through are taken out."""
     pipeline = make_recipe(run["recipe"])
     valid = pipeline.get_params(deep=True)
     settings = {k.replace(".", "__"): v for k, v in shared.items()}
     settings = {k: v for k, v in settings.items() if k in valid}
     settings |= {k.replace(".", "__"): v for k, v in run.get("settings", {}).items()}
+    check_settings(pipeline, settings, f"run {run.get('name', 1)!r}: recipe {run['recipe']!r}")
     pipeline.set_params(**settings)
+    pipeline.steps = [(name, step) for name, step in pipeline.steps if step != "passthrough"]
     if run.get("whole"):
         pipeline.steps.insert(2, ("whole", FunctionTransformer(whole_images)))
     return pipeline
+
+
+def check_runs(runs: list[dict[str, Any]], shared: dict[str, Any]) -> None:
+    """Raise unless every run's recipe can be made and every shared setting is a parameter of one of them."""
+    known: set[str] = set()
+    for run in runs:
+        known |= set(run_pipeline(run, shared).get_params(deep=True))
+    unknown = [name for name in shared if name.replace(".", "__") not in known]
+    if unknown and runs:
+        raise ExperimentError(f"no run has a parameter {unknown[0]!r} for the settings of all runs")
 
 
 def whole_images(statistics: Any) -> Any:
@@ -183,8 +178,9 @@ def _run_grid(
     cache: Any,
     progress: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    folder = open_data(spec, data)
     runs = expand_runs(spec)
+    check_runs(runs, spec.get("settings", {}))
+    folder = open_data(spec, data)
     results = [RunResult(r["name"], r.get("published"), x=r.get("x"), series=r.get("series")) for r in runs]
     bags = _describe(runs, spec, folder, n_jobs, cache, progress)
     others = {

@@ -2,7 +2,9 @@
 """Images from anywhere, decoded safely, upright, on one scale.
 
 ``load_image`` takes a path, the bytes of a file, a Pillow image or an array and returns grey levels or RGB on the scale
-0..255, or raises :class:`ImageError` with the name of what it was given.  It never returns a damaged picture.
+0..255, or raises :class:`ImageError` with the name of what it was given.  A file that is cut off, or that its decoder
+finds fault with, is such an error.  Damage that the decoder cannot see, such as bytes overwritten in the middle of a
+JPEG file (which has no checksum, unlike PNG), comes back as a picture with a spoilt part.
 
 =====================  ================================================================================================
 what comes in          what comes out

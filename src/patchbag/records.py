@@ -51,15 +51,27 @@ class Records:
             key = np.arange(len(self))[key]
         return replace(self, **{name: a[key] for name, a in self.arrays().items()})
 
+    def check_shared(self, other: Self) -> None:
+        """Raise if both know what all their samples share (the universal model) and it is not the same."""
+        for f in fields(self):
+            mine, theirs = getattr(self, f.name), getattr(other, f.name)
+            if f.metadata.get("shared") and mine is not None and theirs is not None and mine != theirs:
+                raise ValueError(
+                    f"these {type(self).__name__} do not belong together: they refer to different {f.name} models, "
+                    f"whose components have nothing to do with each other; make all of them with one model"
+                )
+
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}={tuple(a.shape)}" for name, a in self.arrays().items())
         return f"{type(self).__name__}({shapes})"
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """The samples of all parts, in order; shared fields come from the first part."""
+        """The samples of all parts, in order; shared fields come from the first part, and must be the same in all."""
         if not parts:
             raise ValueError(f"need at least one {cls.__name__} to concatenate")
+        for part in parts[1:]:
+            parts[0].check_shared(part)
         columns = [part.arrays() for part in parts]
         xp = array_namespace(*columns[0].values())
         return replace(parts[0], **{name: xp.concat([c[name] for c in columns], axis=0) for name in columns[0]})

@@ -48,7 +48,8 @@ def write_report(evaluation: Evaluation, path: str | Path, title: str, failures:
     """Write the report of an evaluation; ``failures`` are the images that could not be read."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(evaluation, title, list(failures)), encoding="utf-8")
+    # names of files need not be text in any encoding: what is not is shown by its code
+    path.write_text(render(evaluation, title, list(failures)), encoding="utf-8", errors="backslashreplace")
     return path
 
 
@@ -201,14 +202,13 @@ def failures_html(failures: list[Any]) -> str:
 
 def time_html(e: Evaluation) -> str:
     seconds = e.seconds()
-    total = max(seconds.get("total", 0.0), 1e-9)
-    images = sum(s.n_train + s.n_test for s in e.splits)
+    total = max(seconds["total"], 1e-9)
     rows = "".join(
         f'<tr><td>{escape(k)}</td><td class="number">{v:.2f} s</td><td class="number">{100 * v / total:.0f} %</td></tr>'
         for k, v in seconds.items()
         if k != "total"
     )
-    rows += f'<tr><td>total</td><td class="number">{total:.2f} s</td><td class="number">{images / total:.0f} images/s</td></tr>'
+    rows += f'<tr><td>total</td><td class="number">{total:.2f} s</td><td class="number">{e.images_per_second():.0f} images/s</td></tr>'
     return f"<table>{rows}</table>"
 
 

@@ -127,7 +127,7 @@ def _kernels_of(spec: dict[str, Any], data: Path | None, progress: Tell) -> tupl
     learns from all images, without their labels.
     """
     from patchbag.experiments import open_data, run_pipeline
-    from patchbag.recipes import apply_runtime
+    from patchbag.runtime import apply_runtime
 
     folder = open_data(spec, data)
     pipeline = apply_runtime(
@@ -245,7 +245,7 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
 def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
     """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
     from patchbag.experiments import ExperimentError, expand_runs, run_pipeline
-    from patchbag.recipes import apply_runtime
+    from patchbag.runtime import apply_runtime
     from patchbag.voc import evaluate_voc
 
     if data is None:

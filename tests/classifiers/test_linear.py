@@ -95,6 +95,15 @@ def test_one_image_of_a_class_trains_with_a_warning(wide):
     assert np.array_equal(fitted.predict(x[index]), y[index])
 
 
+def test_fewer_than_two_folds_are_refused_and_two_images_of_a_class_calibrate_without_a_warning(wide):
+    x, y, _, _ = wide
+    for model in ("svm", "least-squares"):
+        with pytest.raises(ValueError, match=r"folds must be at least 2.*got 1"):
+            LinearClassifier(model, folds=1).fit(x, y)
+    index = np.concatenate([np.flatnonzero(y == c)[:2] for c in "abc"])
+    assert LinearClassifier(folds=5).fit(x[index], y[index]).temperature_ != 1.0
+
+
 def test_bad_input_is_a_clear_error(wide):
     x, y, _, _ = wide
     with pytest.raises(ValueError, match="at least two classes"):

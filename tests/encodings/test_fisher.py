@@ -11,6 +11,8 @@ from oracles import mixture as oracle
 from patchbag import VLAD, BagOfWords, Bags, FisherVector, UniversalMixture
 from patchbag.encodings.fisher import fisher_vector
 from patchbag.encodings.normalize import intra_normalize, l2_normalize, signed_power
+from patchbag.mixture.parameters import GaussianParameters
+from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.mixture.statistics import Statistics, collect
 
 GOLDEN = np.load(Path(__file__).parents[1] / "data" / "vlfeat_fisher_small.npz")
@@ -116,6 +118,58 @@ def test_words_are_relative_frequencies_or_counts(bags, mixture):
     s = mixture.statistics(bags)
     assert np.allclose(BagOfWords().fit_transform(s).sum(axis=1), 1)
     assert np.array_equal(BagOfWords(normalize=False).fit_transform(s), s.s0)
+
+
+@pytest.mark.parametrize("far", [0, 10, 100, 1000])
+def test_float32_descriptors_far_from_the_origin_keep_their_fisher_vector(far):
+    rng = np.random.default_rng(0)
+    means = rng.normal(0, 1, (4, 6))
+    x = (means[rng.integers(0, 4, 1500)] + rng.normal(0, 0.5, (1500, 6)) + far).astype(np.float32)
+    moved = UniversalMixture.from_parameters(np.ones(4) / 4, means + far, np.full((4, 6), 0.25))
+    narrow, wide = (moved.statistics(Bags(v, [0, 1500])) for v in (x, x.astype(np.float64)))
+    assert narrow.s1.dtype == (np.float64 if far else np.float32)
+    for encoding in (FisherVector(("means",)), FisherVector(("variances",)), VLAD()):
+        code = encoding.fit_transform(narrow)
+        assert code.dtype == np.float32
+        assert relative_error(code, encoding.fit_transform(wide)) < 1e-4
+
+
+def test_cells_far_from_the_origin_keep_their_fisher_vector(bags, mixture):
+    far = UniversalMixture.from_parameters(mixture.weights_, mixture.means_ + 500, mixture.variances_)
+    narrow = bags.replace((bags.values + 500).astype(np.float32))
+    whole = FisherVector().fit_transform(collect(narrow, far.parameters_))
+    cells = collect(narrow, far.parameters_, SpatialPyramid(["1x1", "2x2"]))
+    assert cells.s2.dtype == np.float64
+    assert relative_error(FisherVector().fit_transform(cells)[:, 0], whole) < 1e-4
+
+
+def test_sums_of_statistics_far_from_the_origin_keep_their_fisher_vector(bags, mixture):
+    far = UniversalMixture.from_parameters(mixture.weights_, mixture.means_ + 500, mixture.variances_)
+    narrow = bags.replace((bags.values + 500).astype(np.float32))
+    halves = (Bags.from_list([b[part] for b in narrow]) for part in (np.s_[:9], np.s_[9:]))
+    first, second = (collect(half, far.parameters_) for half in halves)
+    whole = collect(narrow, far.parameters_)
+    expected = FisherVector().fit_transform(collect(narrow.replace(narrow.values.astype(np.float64)), far.parameters_))
+    assert relative_error(FisherVector().fit(whole).transform(first + second), expected) < 1e-4
+    both = Statistics(*(np.stack(pair, axis=1) for pair in zip(first.arrays().values(), second.arrays().values())))
+    assert relative_error(FisherVector().fit(whole).transform(both.combine_cells([[1, 1]]))[:, 0], expected) < 1e-4
+    together = Bags(narrow.values.astype(np.float64), [0, len(narrow.values)])
+    expected = FisherVector().fit_transform(collect(together, far.parameters_))
+    assert relative_error(FisherVector().fit_transform(whole.pool()), expected) < 1e-3
+
+
+def test_equal_parameters_are_the_same_mixture_and_others_of_that_size_are_refused(bags, mixture):
+    statistics = mixture.statistics(bags)
+    encoding = FisherVector().fit(statistics)
+    weights, means, variances = mixture.weights_, mixture.means_, mixture.variances_
+    copy = GaussianParameters(weights.copy(), means.copy(), variances.copy())
+    assert np.array_equal(encoding.transform(collect(bags, copy)), encoding.transform(statistics))
+    other = GaussianParameters(weights, means[::-1], variances)
+    for encode in (encoding, BagOfWords().fit(statistics)):
+        with pytest.raises(ValueError, match="collected under another universal mixture"):
+            encode.transform(collect(bags, other))
+    unknown = Statistics(statistics.s0, statistics.s1, statistics.s2)
+    assert np.array_equal(encoding.transform(unknown), encoding.transform(statistics))
 
 
 def test_statistics_of_another_mixture_are_refused(bags, mixture):

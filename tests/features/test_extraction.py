@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,7 +16,7 @@ from patchbag.features.cache import FeatureCache
 from patchbag.features.color import ColorStatistics
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.extraction import Failure, FeatureExtractor
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, load_image
 
 
 class Rows(FeatureExtractor):
@@ -202,7 +204,7 @@ def test_streaming_yields_each_image_or_its_failure(folder):
     np.testing.assert_array_equal(results[0][0], Rows().transform(folder[:1]).values)
 
 
-@pytest.mark.parametrize("one", ["photo.jpg", b"bytes", np.zeros((8, 8)), Image.new("L", (8, 8))])
+@pytest.mark.parametrize("one", ["photo.jpg", b"bytes", bytearray(b"bytes"), np.zeros((8, 8)), Image.new("L", (8, 8))])
 def test_a_single_image_is_not_taken_for_a_sequence(one):
     with pytest.raises(ValueError, match=r"sequence of images.*pass \[image\]"):
         Rows().transform(one)
@@ -216,6 +218,58 @@ def test_on_error_must_be_one_of_two_words():
 def test_arrays_of_paths_and_stacks_of_images_are_sequences(folder):
     assert len(Rows().transform(np.array([str(folder[0]), str(folder[1])]))) == 2
     assert len(Rows().transform(np.ones((3, 8, 8), np.uint8))) == 3
+
+
+class Column:
+    """A stand-in for a column of a data frame that was filtered: it is indexed by label, and iterated in order."""
+
+    def __init__(self, items, labels):
+        self.items, self.labels = items, labels
+
+    def __len__(self):
+        return len(self.items)
+
+    def __iter__(self):
+        return iter(self.items)
+
+    def __getitem__(self, label):
+        return self.items[self.labels.index(label)]
+
+
+@pytest.mark.parametrize("labels", [[2, 0, 1], [7, 8, 9]])
+def test_a_column_with_labels_is_taken_in_its_order(labels):
+    images = [np.full((8, 8), v, np.uint8) for v in (20, 30, 40)]
+    bags = Rows().transform(Column(images, labels))
+    assert [bag[0, 0] for bag in bags] == [20, 30, 40]
+    assert [len(Rows().transform(kind(images))) for kind in (list, tuple, deque, iter)] == [3] * 4
+
+
+def test_sixteen_bit_pillow_images_are_described_like_their_files(tmp_path):
+    levels = (np.arange(64, dtype=np.uint16) * 1000 + 300).reshape(8, 8)
+    path = tmp_path / "deep.png"
+    Image.fromarray(levels).save(path)
+    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
+        from_path, from_object = Rows(cache=cache).transform([path, Image.open(path)])
+        np.testing.assert_allclose(from_path, levels[:, :4] / 257, rtol=1e-6)
+        np.testing.assert_array_equal(from_object, from_path)
+
+
+def test_dark_levels_are_not_taken_for_an_array_of_the_same_numbers_in_the_cache(tmp_path):
+    dark = (np.arange(64, dtype=np.uint16) + 2).reshape(8, 8)
+    rows = Rows(cache=tmp_path)
+    levels = rows.transform([Image.fromarray(dark)])[0]
+    array = np.zeros((8, 8), np.float32) + load_image(dark).array
+    np.testing.assert_allclose(rows.transform([array])[0], 255 * levels, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_pillow_image_that_fails_keeps_its_file_name(tmp_path, monkeypatch, jobs):
+    monkeypatch.setattr(Rows, "parallel", "threads")
+    Image.fromarray(np.full((8, 8), 13, np.uint8)).save(tmp_path / "unlucky.png")
+    images = [Image.open(tmp_path / "unlucky.png"), np.full((8, 8), 20, np.uint8)]
+    failure = Rows(n_jobs=jobs).extract(images, on_error="skip").failures[0]
+    assert failure.name == str(tmp_path / "unlucky.png")
+    assert failure.message == "brings bad luck"
 
 
 def test_an_extractor_opens_a_pipeline():

@@ -5,7 +5,15 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from patchbag import BagPCA, Bags, PerDescriptor
+from patchbag import (
+    BagPCA,
+    Bags,
+    ColorStatistics,
+    FisherVector,
+    PerDescriptor,
+    UniversalMixture,
+    UniversalStatistics,
+)
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -24,12 +32,30 @@ def test_bytes_give_the_same_projection_as_floats(rng):
     assert np.array_equal(pca.transform(a).values, pca.transform(b).values)
 
 
-def test_a_direction_without_variance_stays_zero_when_whitened(rng):
+def test_a_direction_without_variance_is_dropped_and_not_amplified_when_whitened(rng):
     values = rng.normal(size=(50, 3))
     values[:, 2] = 1.0
     out = BagPCA(3, whiten=True).fit_transform(Bags(values, [0, 50]))
-    assert np.isfinite(out.values).all()
-    assert np.allclose(out.values[:, 2], 0)
+    assert out.values.shape == (50, 2)
+    assert np.allclose(out.values.var(axis=0, ddof=1), 1)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_descriptors_that_are_all_the_same_become_zeros_of_one_dimension(whiten):
+    pca = BagPCA(2, whiten=whiten).fit(Bags(np.full((9, 3), 7.0), [0, 9]))
+    assert pca.n_components_ == 1
+    assert np.array_equal(pca.transform([np.full((4, 3), 7.0)]).values, np.zeros((4, 1)))
+
+
+def test_null_directions_of_grey_pictures_do_not_reach_the_fisher_vector(rng):
+    images = [rng.integers(0, 256, (40, 48), dtype=np.uint8) for _ in range(4)]
+    colours = ColorStatistics(8, (4,)).transform(images)  # three equal channels: 32 different numbers of 96
+    steps = UniversalStatistics(UniversalMixture(2, random_state=0), BagPCA(64)).fit(colours)
+    assert steps.projection_.n_components_ == len(steps.projection_.components_) == 32
+    codes = FisherVector().fit_transform(steps.transform(colours))
+    exact = UniversalStatistics(UniversalMixture(2, random_state=0), BagPCA(32)).fit(colours)
+    assert codes.shape == (4, 2 * 2 * 32)
+    assert np.allclose(codes, FisherVector().fit_transform(exact.transform(colours)))
 
 
 def test_positions_and_offsets_are_kept(bags):

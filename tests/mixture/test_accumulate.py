@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from oracles import mixture as oracle
-from patchbag import BagOfWords, Bags, FisherVector, MAPAdaptation, UniversalMixture, UniversalStatistics
+from patchbag import BagOfWords, Bags, DenseSIFT, FisherVector, MAPAdaptation, UniversalMixture, UniversalStatistics
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.accumulate import accumulate_dense, log_densities
 from patchbag.mixture.parameters import check_parameters
@@ -86,6 +86,44 @@ def test_statistics_add(bags, mixture):
     assert np.allclose(whole.pool().s0[0], whole.s0.sum(axis=0))
     with pytest.raises(ValueError, match="same images under the same mixture"):
         total + whole[:2]
+
+
+def test_statistics_of_different_mixtures_do_not_mix(bags, mixture):
+    mine = mixture.statistics(bags)
+    other = check_parameters(mixture.weights_, mixture.means_ + 1, mixture.variances_)
+    theirs = collect(bags, other)
+    with pytest.raises(ValueError, match="refer to different universal models"):
+        mine + theirs
+    with pytest.raises(ValueError, match="refer to different universal models"):
+        Statistics.concatenate([mine, theirs])
+    unknown = Statistics(theirs.s0, theirs.s1, theirs.s2)
+    assert np.array_equal((mine + unknown).s0, mine.s0 + theirs.s0)
+    equal = check_parameters(mixture.weights_, other.means - 1, mixture.variances_)
+    assert equal == check_parameters(equal.weights, equal.means.copy(), equal.variances) and equal != other
+    with pytest.raises(ValueError, match="another universal mixture than those this adaptation"):
+        MAPAdaptation().fit(mine).transform(theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float16", ">f4", ">f8", "uint8", ">u2"])
+def test_any_dtype_of_descriptors_gives_the_sums_of_its_numbers(bags, mixture, dtype):
+    stored = bags.replace(np.clip(np.rint(8 * bags.values) + 90, 0, 255).astype(dtype))
+    plain = bags.replace(stored.values.astype(np.float64))
+    fit, expected = (UniversalMixture(3, random_state=0).fit(b) for b in (stored, plain))
+    assert np.allclose(fit.means_, expected.means_, rtol=1e-3)
+    s, t = (collect(b, expected.parameters_) for b in (stored, plain))
+    assert s.s0.dtype == (np.float64 if dtype == ">f8" else np.float32)
+    assert np.allclose(s.s0, t.s0, atol=1e-3) and np.allclose(s.s2, t.s2, rtol=1e-3)
+    dense = accumulate_dense(stored.values, stored.offsets, expected.parameters_)[0]
+    assert np.allclose(dense, t.s0, atol=1e-3)
+
+
+def test_half_precision_features_train_a_mixture(textures):
+    images, _ = textures
+    half = DenseSIFT(8, (4,), dtype="float16").transform(images[:4])
+    full = half.replace(half.values.astype(np.float32))
+    a, b = (UniversalMixture(3, random_state=0).fit(x) for x in (half, full))
+    assert np.array_equal(a.means_, b.means_)
+    assert np.array_equal(a.statistics(half).s2, b.statistics(full).s2)
 
 
 def test_the_dense_array_api_path_gives_the_same_sums(bags, mixture):

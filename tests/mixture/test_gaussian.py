@@ -98,6 +98,72 @@ def test_one_partial_fit_equals_one_em_step(clusters):
     assert np.allclose(online.means_, maximization(s0, s12, before, online.floor_).means)
 
 
+def test_fit_forgets_the_batches_before_it(clusters):
+    online = UniversalMixture(2).partial_fit(clusters)
+    online.fit(clusters + 100)
+    online.partial_fit(clusters + 100)
+    assert np.allclose(online.means_.mean(axis=0), 100, atol=8)
+    assert online.mass_ == pytest.approx(12000)
+
+
+def test_a_batch_after_fit_is_one_em_step_on_the_sums_of_both(clusters):
+    first, second = clusters[:4000], clusters[4000:]
+    fitted = UniversalMixture(3, max_iter=300, tol=1e-12, variance_floor=1e-6).fit(first)
+    before = fitted.parameters_
+    sums = [expectation(part, before) for part in (first, second)]
+    expected = maximization(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1], before, np.zeros(8))
+    fitted.partial_fit(second)
+    # at the maximum the model's own sums are those of its data
+    assert np.allclose(fitted.weights_, expected.weights, atol=1e-4)
+    assert np.allclose(fitted.means_, expected.means, atol=2e-3)
+    assert np.allclose(fitted.variances_, expected.variances, atol=2e-2)
+
+
+def test_given_parameters_are_trained_further_if_their_mass_is_known(clusters):
+    fitted = UniversalMixture(3).fit(clusters[:3000])
+    parts = (fitted.weights_, fitted.means_, fitted.variances_)
+    given = UniversalMixture.from_parameters(*parts, mass=3000)
+    assert np.allclose(given.partial_fit(clusters[3000:]).means_, fitted.partial_fit(clusters[3000:]).means_)
+    assert given.mass_ == pytest.approx(6000)
+    with pytest.raises(ValueError, match=r"how many descriptors.*from_parameters\(\.\.\., mass="):
+        UniversalMixture.from_parameters(*parts).partial_fit(clusters)
+    with pytest.raises(ValueError, match="mass must be a positive number"):
+        UniversalMixture.from_parameters(*parts, mass=0)
+
+
+def test_a_later_batch_may_be_smaller_than_the_mixture(clusters):
+    online = UniversalMixture(6).partial_fit(clusters[:500])
+    assert online.partial_fit(clusters[500:502]).mass_ == pytest.approx(502)
+    with pytest.raises(ValueError, match="trained on 8-D descriptors, got 3-D"):
+        online.partial_fit(clusters[:, :3])
+    with pytest.raises(ValueError, match="at least one descriptor"):
+        online.partial_fit(clusters[:0])
+
+
+def test_the_automatic_size_is_chosen_once(bags):
+    online = UniversalMixture("auto", images_per_component=1).partial_fit(bags[:20])
+    assert online.partial_fit(bags[20:22]).n_components_ == len(online.weights_) == 16
+
+
+def test_the_unit_of_sample_weights_does_not_matter(clusters):
+    x = clusters[:600]
+    plain = UniversalMixture(4, min_count=20).fit(x)
+    for unit in (1e-4, 1e4):
+        scaled = UniversalMixture(4, min_count=20).fit(x, sample_weight=np.full(600, unit))
+        assert np.allclose(scaled.means_, plain.means_)
+        assert scaled.mass_ == pytest.approx(600 * unit)
+    with pytest.raises(ValueError, match="all sample weights are zero"):
+        UniversalMixture(4).fit(x, sample_weight=np.zeros(600))
+
+
+def test_bags_are_scored_like_their_descriptors(bags, mixture):
+    assert np.array_equal(mixture.score_samples(bags), mixture.score_samples(bags.values))
+    assert np.array_equal(mixture.predict_proba(list(bags)), mixture.predict_proba(bags.values))
+    for method in (mixture.score_samples, mixture.predict_proba, mixture.score):
+        with pytest.raises(ValueError, match="trained on 5-D descriptors, got 2-D"):
+            method(bags.values[:, :2])
+
+
 def test_variances_stay_above_the_floor():
     x = np.repeat(np.eye(3), 50, axis=0)  # three points: variances would fall to zero
     fit = UniversalMixture(3, variance_floor=0.01, max_iter=50).fit(x)

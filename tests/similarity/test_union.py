@@ -8,7 +8,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from patchbag import BagPCA, Channels, DenseSIFT, GeometricBlur
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
-from patchbag.recipes import apply_runtime, extractors
+from patchbag.runtime import apply_runtime, extractors
 from patchbag.similarity.set_distances import MinimumDistanceKernel
 from patchbag.similarity.spatial_match import SpatialPyramidMatch
 from patchbag.similarity.union import Channel, FeatureChannels, InnerProductKernel, KernelUnion
@@ -114,7 +114,8 @@ def test_features_are_extracted_once_each_and_runtime_settings_reach_them(textur
     assert made.names == ("sift", "gb") and made["gb"].sizes.tolist() == [10] * 4
     assert np.array_equal(made["sift"].values, DenseSIFT(step=24).transform(images[:4]).values)
     assert features.transform(made) is made
-    pipeline = Pipeline([("features", features), ("kernels", KernelUnion([("gb", spatial("gb"))]))])
+    unseeded = make_pipeline(Channel("gb"), SpatialPyramidMatch(8))
+    pipeline = Pipeline([("features", features), ("kernels", KernelUnion([("gb", unseeded)]))])
     apply_runtime(pipeline, n_jobs=2, cache=tmp_path, random_state=9)
     for extractor in (features.channels[0][1], features.channels[1][1]):
         assert extractor.n_jobs == 2 and extractor.cache == tmp_path

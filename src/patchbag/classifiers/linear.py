@@ -90,7 +90,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     ----------
     model : ``"svm"`` or ``"least-squares"``
     C : inverse regularisation, or ``"auto"``
-    folds : of the cross-validation of the SVM (calibration and C); fewer where a class has fewer images
+    folds : of the cross-validation of the SVM (calibration and C), at least 2; fewer where a class has fewer images
     random_state : seed of the folds
 
     Attributes
@@ -112,6 +112,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         X = self._check(X)
         if self.model not in ("svm", "least-squares"):
             raise ValueError(f"model must be 'svm' or 'least-squares', got {self.model!r}")
+        if self.folds < 2:
+            raise ValueError(f"folds must be at least 2, or nothing is left out to calibrate on, got {self.folds!r}")
         check_classification_targets(y)
         self.classes_, targets = np.unique(np.asarray(y), return_inverse=True)
         if len(targets) != len(X):
@@ -162,10 +164,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = machine.coef_.astype(X.dtype), machine.intercept_
 
     def _cross_validate(self, held_out: Any, X: np.ndarray, targets: np.ndarray, candidates: tuple[float, ...]) -> None:
-        folds = min(self.folds, int(np.bincount(targets).min()))
-        if folds < 2:
+        smallest = int(np.bincount(targets).min())
+        if smallest < 2:
             self._choose(dict.fromkeys(candidates), targets)
             return
+        folds = min(self.folds, smallest)
         cut = list(StratifiedKFold(folds, shuffle=True, random_state=self.random_state).split(X, targets))
         scores = {}
         for c in candidates:

@@ -46,6 +46,11 @@ class StatisticsTransformer(TransformerMixin, BaseEstimator):
                 f"fitted on {self.universal_.n_components} components × {self.universal_.dimension} dimensions, "
                 f"got statistics of shape {tuple(statistics.s1.shape)}"
             )
+        if statistics.universal is not None and statistics.universal != self.universal_:
+            raise ValueError(
+                "these statistics were collected under another universal mixture than those this encoding was fitted "
+                "on: components of the same number are different ones; collect them with the same UniversalStatistics"
+            )
         if not is_numpy_array(statistics.s0):
             return self._encode(statistics)
         block = max(1, BLOCK_VALUES // max(1, int(np.prod(statistics.s1.shape[1:]))))

@@ -16,6 +16,9 @@ Layout: ``[K weights | K·D means | K·D variances]``, component after component
 The means and variances blocks are those of VLFeat.  scikit-image's ``fisher_vector`` has the opposite sign in its
 variance block.
 
+The differences are taken in the precision of S1 and S2, which ``collect`` makes float64 where the mixture lies far from
+the origin; the vector has the precision of S0.
+
 An empty spatial cell gives a zero vector.  Cost: a few operations for each of the K·D statistics.
 """
 
@@ -46,12 +49,14 @@ def fisher_vector(
 
     Returns
     -------
-    (..., K·(1 + 2D)) with all blocks
+    (..., K·(1 + 2D)) with all blocks, in the dtype of s0
     """
     xp = array_namespace(s0)
+    narrow = s0.dtype
+    s0 = xp.astype(s0, s1.dtype, copy=False)
 
     def constant(a: Any) -> Any:
-        return xp.asarray(a, dtype=s0.dtype, device=device(s0))
+        return xp.asarray(a, dtype=s1.dtype, device=device(s1))
 
     w, mu, sigma = constant(parameters.weights), constant(parameters.means), constant(parameters.variances**0.5)
     # a component of weight zero has no descriptors either: its block is zero, not 0/0
@@ -67,7 +72,7 @@ def fisher_vector(
     if "variances" in blocks:
         centered = s2 - mu * (2 * s1 - mu * s0[..., None])
         parts.append(_flat(xp, (centered / (sigma * sigma) - s0[..., None]) * (gain[..., None] * 0.5**0.5)))
-    return xp.concat(parts, axis=-1)
+    return xp.astype(xp.concat(parts, axis=-1), narrow, copy=False)
 
 
 def _flat(xp: Any, a: Any) -> Any:

@@ -20,10 +20,11 @@ from patchbag.mixture.statistics import Statistics
 
 
 def residual_sums(s0: Any, s1: Any, means: Any, mass: bool = False) -> Any:
-    """(..., K·D) residual sums; with ``mass`` each component's sum is divided by its count."""
+    """(..., K·D) residual sums in the dtype of s0; with ``mass`` each component's sum is divided by its count."""
     xp = array_namespace(s0)
-    mu = xp.asarray(means, dtype=s0.dtype, device=device(s0))
-    residuals = s1 - mu * s0[..., None]
+    mu = xp.asarray(means, dtype=s1.dtype, device=device(s1))
+    # s1 may be the wider of the two: it and μ · s0 are large numbers with a small difference
+    residuals = xp.astype(s1 - mu * s0[..., None], s0.dtype, copy=False)
     if mass:
         residuals = residuals / xp.where(s0 > 0, s0, xp.ones_like(s0))[..., None]
     return xp.reshape(residuals, (*residuals.shape[:-2], residuals.shape[-2] * residuals.shape[-1]))

@@ -73,7 +73,7 @@ class ColorStatistics(FeatureExtractor):
     cell_sizes : one scale each, in pixels; a patch is 4 cells wide
     dtype : "float32", "float16" or "uint8" (rounded), all on the scale 0..255
     max_side, max_pixels : see :func:`patchbag.images.load_image`
-    n_jobs : processes, None for one, -1 for all cores
+    n_jobs : workers (threads, since the work lets go of Python's lock), None for one, -1 for all cores
     cache : None, True for the default folder, a folder or a :class:`~patchbag.features.cache.FeatureCache`
     """
 

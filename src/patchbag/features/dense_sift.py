@@ -56,7 +56,7 @@ class DenseSIFT(FeatureExtractor):
     low_contrast : "zero" keeps an empty patch as a zero vector, "drop" removes it from the bag
     dtype : "float32"; "float16"; or "uint8", the descriptor times 512, rounded, at most 255
     max_side, max_pixels : see :func:`patchbag.images.load_image`
-    n_jobs : processes, None for one, -1 for all cores
+    n_jobs : workers (threads, since the work lets go of Python's lock), None for one, -1 for all cores
     cache : None, True for the default folder, a folder or a :class:`~patchbag.features.cache.FeatureCache`
 
     >>> DenseSIFT(step=8, bin_sizes=(4,)).transform([np.zeros((64, 48), np.uint8)]).sizes

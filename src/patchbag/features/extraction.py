@@ -3,7 +3,7 @@
 
 A feature is a :class:`FeatureExtractor`: it says in :attr:`~FeatureExtractor.mode` whether it wants grey or RGB, and
 :meth:`~FeatureExtractor.describe` turns one decoded image into descriptors and their positions.  The base class does
-the rest: decoding (:mod:`patchbag.images`), processes, the cache on disk (:mod:`patchbag.features.cache`), failures and
+the rest: decoding (:mod:`patchbag.images`), workers, the cache on disk (:mod:`patchbag.features.cache`), failures and
 the packing into :class:`~patchbag.bags.Bags`.
 
 What it promises:
@@ -16,7 +16,7 @@ What it promises:
   start and nothing to bring results back; other features get processes.  These take seconds to start, so the first
   images are timed here, and processes are used only if the rest would take longer than :data:`PATIENCE` seconds.  All
   reading and writing of the cache is done by the calling thread.
-* Beyond the result, memory holds one block of images (:data:`BLOCK` per process) at a time.
+* Beyond the result, memory holds one block of images (:data:`BLOCK` per worker) at a time.
 
 Extractors learn nothing: ``fit`` checks the parameters, so that they stand first in a scikit-learn ``Pipeline``.
 """
@@ -39,7 +39,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from patchbag.bags import Bags
 from patchbag.features.cache import FeatureCache, content_digest, open_cache
-from patchbag.images import ImageError, Mode, load_image, source_name
+from patchbag.images import ImageError, LoadedImage, Mode, load_image, source_name
 
 BLOCK = 32
 FIRST = 8
@@ -135,7 +135,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        images : sequence of whatever :func:`patchbag.images.load_image` takes
+        images : whatever :func:`patchbag.images.load_image` takes, in a list, tuple, array or any other iterable
         on_error : "raise" stops at the first image that fails, "skip" leaves it out and lists it
         progress : called as ``progress(done, total)`` after every image
 
@@ -179,7 +179,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
             stop = block.stop
             found: dict[int, Described | Failure] = {}
             keys: dict[int, str] = {}
-            missing: list[tuple[int, Any]] = []
+            missing: list[tuple[int, str, Any]] = []
             for index in block:
                 source, name = sources[index], source_name(sources[index])
                 try:
@@ -191,7 +191,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
                         if (entry := cache.get(keys[index])) is not None:
                             found[index] = entry
                             continue
-                    missing.append((index, source))
+                    missing.append((index, name, source))
                 except ImageError as error:
                     found[index] = _failure(index, name, error)
             worthwhile = self.parallel == "threads" or clock.forecast(len(sources) - block.start) > PATIENCE
@@ -205,11 +205,13 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
                     else:
                         yield found.pop(index)
 
-    def _described(self, missing: list[tuple[int, Any]], jobs: int, clock: _Clock) -> Generator[Described | Failure]:
+    def _described(
+        self, missing: list[tuple[int, str, Any]], jobs: int, clock: _Clock
+    ) -> Generator[Described | Failure]:
         if jobs == 1 or len(missing) < 2:
-            for index, source in missing:
+            for image in missing:
                 with clock:
-                    result = self._describe_one(index, source)
+                    result = self._describe_one(*image)
                 yield result
         elif self.parallel == "threads":
             threads = ThreadPoolExecutor(min(jobs, len(missing)))
@@ -219,7 +221,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
                 threads.shutdown(cancel_futures=True)
         else:
             pool = Parallel(n_jobs=jobs, prefer="processes", return_as="generator")
-            outputs = pool(delayed(_describe_elsewhere)(self, i, source, os.getpid()) for i, source in missing)
+            outputs = pool(delayed(_describe_elsewhere)(self, os.getpid(), *image) for image in missing)
             try:
                 for result in outputs:  # not "yield from", which would close it before the warning is silenced
                     yield result
@@ -228,18 +230,18 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
                     warnings.simplefilter("ignore")  # joblib warns of tasks dropped after an image failed
                     outputs.close()
 
-    def _describe_one(self, index: int, source: Any) -> Described | Failure:
-        name = source_name(source)
+    def _describe_one(self, index: int, name: str, source: Any) -> Described | Failure:
         try:
-            values, positions = self.describe(self._load(source, name))
+            image = source if isinstance(source, LoadedImage) else self._load(source, name)
+            values, positions = self.describe(image.array)
             if len(values) == 0:
                 raise ImageError("has no descriptors left")
         except ImageError as error:
             return _failure(index, name, error)
         return values, positions
 
-    def _load(self, source: Any, name: str) -> np.ndarray:
-        return load_image(source, mode=self.mode, max_pixels=self.max_pixels, max_side=self.max_side, name=name).array
+    def _load(self, source: Any, name: str) -> LoadedImage:
+        return load_image(source, mode=self.mode, max_pixels=self.max_pixels, max_side=self.max_side, name=name)
 
     def _signature(self) -> dict[str, Any]:
         kind = type(self)
@@ -252,12 +254,14 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         }
 
 
-def _describe_elsewhere(extractor: FeatureExtractor, index: int, source: Any, caller: int) -> Described | Failure:
+def _describe_elsewhere(
+    extractor: FeatureExtractor, caller: int, index: int, name: str, source: Any
+) -> Described | Failure:
     if os.getpid() != caller:  # not under a threading backend: the setting is global to a process
         import cv2
 
         cv2.setNumThreads(1)
-    return extractor._describe_one(index, source)
+    return extractor._describe_one(index, name, source)
 
 
 def _failure(index: int, name: str, error: ImageError) -> Failure:
@@ -268,17 +272,22 @@ def _digest(source: Any, name: str) -> bytes:
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         # pipes would hang and folders fail obscurely; the loader words the error
         load_image(source, name=name)
+    if isinstance(source, LoadedImage):
+        # decoded levels 0..255 as floats are another image than an array of the same numbers, which must lie in 0..1
+        levels = b"levels" if source.array.dtype.kind == "f" else b""
+        return content_digest(source.array) + levels
     try:
         return content_digest(source)
     except (OSError, ValueError, TypeError) as error:
         raise ImageError(f"{name}: cannot be read ({error})") from error
 
 
-def _as_sequence(images: Any) -> Sequence[Any]:
-    one = isinstance(images, str | os.PathLike | bytes | Image.Image)
+def _as_sequence(images: Any) -> Any:
+    one = isinstance(images, str | os.PathLike | bytes | bytearray | memoryview | Image.Image)
     if one or (isinstance(images, np.ndarray) and images.ndim < 3 and images.dtype.kind in "buif"):
         raise ValueError(f"expected a sequence of images, got one: {source_name(images)}; for one image pass [image]")
-    return images if hasattr(images, "__getitem__") and hasattr(images, "__len__") else list(images)
+    # what else has __getitem__ may be indexed by label (a column of a data frame) and is put in a list
+    return images if isinstance(images, Sequence | np.ndarray) else list(images)
 
 
 class _Packer:

@@ -156,7 +156,7 @@ class GeometricBlur(FeatureExtractor):
     radii, counts : rings of samples, in pixels
     random_state : seed of the draw of points, a whole number
     max_side, max_pixels : see :func:`patchbag.images.load_image`
-    n_jobs : processes, None for one, -1 for all cores
+    n_jobs : workers (processes, once the work is long enough to start them), None for one, -1 for all cores
     cache : None, True for the default folder, a folder or a FeatureCache
     """
 

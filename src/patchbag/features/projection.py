@@ -15,20 +15,25 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags, map_values
 
+NULL_VARIANCE = 1e-10
+
 
 class BagPCA(TransformerMixin, BaseEstimator):
     """Principal components of descriptors.
 
     Parameters
     ----------
-    n_components : dimensions kept (at most those that the descriptors have)
+    n_components : dimensions kept, at most those that the descriptors have; fewer stay (see ``n_components_``) where
+        the descriptors lie in a smaller space, as grey pictures' colours do: a direction with less than
+        ``NULL_VARIANCE`` of the largest variance holds rounding errors, which a mixture would take for data
     whiten : scale every component to unit variance
     max_samples : descriptors drawn for training
     random_state : seed of that draw
 
     Attributes
     ----------
-    mean_ (d,), components_ (n_components, d), explained_variance_ (n_components,), explained_variance_ratio_
+    n_components_ : the number of directions with variance, at most ``n_components``
+    mean_ (d,), components_ (n_components_, d), explained_variance_ (n_components_,), explained_variance_ratio_
     """
 
     def __init__(
@@ -52,6 +57,9 @@ class BagPCA(TransformerMixin, BaseEstimator):
         sample -= self.mean_
         values, vectors = np.linalg.eigh(sample.T @ sample / (len(sample) - 1))
         order = np.argsort(-values)[: self.n_components]
+        # at least one: descriptors that are all the same have no direction, but still need a dimension
+        self.n_components_ = max(1, int((values[order] > NULL_VARIANCE * values.max()).sum()))
+        order = order[: self.n_components_]
         vectors = vectors[:, order].T
         # an eigenvector's sign is arbitrary: fix it, so that a fit is reproducible on every machine
         strongest = np.abs(vectors).argmax(axis=1)
@@ -69,7 +77,7 @@ class BagPCA(TransformerMixin, BaseEstimator):
             raise ValueError(f"PCA was fitted on {self.n_features_in_}-D descriptors, got {bags.dimension}-D ones")
         matrix = self.components_.T
         if self.whiten:
-            # directions without variance stay at zero instead of amplifying rounding noise
+            # a direction without variance (all descriptors the same) stays at zero instead of amplifying rounding noise
             deviation = np.sqrt(self.explained_variance_)
             floor = 1e-6 * max(deviation.max(), 1e-300)
             matrix = matrix * np.where(deviation > floor, 1 / np.maximum(deviation, floor), 0)

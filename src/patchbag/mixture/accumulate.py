@@ -6,14 +6,20 @@ For every descriptor x_t and component k the posterior :math:`\gamma_{tk} = w_k 
 .. math:: S^0_k = \sum_t \gamma_{tk}, \quad S^1_k = \sum_t \gamma_{tk} x_t, \quad S^2_k = \sum_t \gamma_{tk} x_t^2 .
 
 A dense implementation is four matrix products of N × D × K: two for the log-densities, two for the moments.  In high
-dimension the posterior of a descriptor is concentrated on a few components (about 13 of 256 for SIFT), so the
-log-densities are one BLAS product, while the moments are accumulated by a loop over the components whose
-posterior is above ``CUTOFF``.  What is skipped weighs at most K · CUTOFF of a descriptor.
+dimension the posterior of a descriptor is concentrated on a few components (about 22 of 256 for SIFT of photographs,
+``benchmarks/bench_fisher.py`` counts them), so the log-densities are one BLAS product, while the moments are summed by
+a loop over the components whose density is above ``CUTOFF`` of the best one's.  What is skipped weighs at most
+K · CUTOFF of a descriptor.
 
 Sums run over segments (a bag, a spatial cell of a bag, or everything): segment numbers say where a row goes.  The same
 sums for arrays that are not NumPy's (CUDA tensors) are dense products through the Array API, in ``accumulate_dense``.
 
-Cost: 4·N·D·K floating-point operations in BLAS, about 2·N·D·13 outside.
+Precision: float64 descriptors are summed in float64, all others in float32, in both cases in coordinates standardised
+by the mixture.  Turning the sums into moments of x itself, :func:`raw_moments`, loses (|mean| / σ)² units in the last
+place of the second moment: where the mixture lies more than ``FAR`` deviations from the origin the moments are float64,
+whatever the descriptors are.
+
+Cost: 4·N·D·K floating-point operations in BLAS, about 4·N·D·22 outside.
 """
 
 from __future__ import annotations
@@ -22,12 +28,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_numpy_array
 from numba import njit
 
 from patchbag.mixture.parameters import GaussianParameters
 
 CUTOFF = 1e-6
+# |mean| / σ above which second moments in float32 would lose more than two of their seven digits
+FAR = 10.0
 # Rows that are processed together: their log-densities stay in the second-level cache.
 BLOCK_FLOATS = 1 << 18
 
@@ -79,8 +87,9 @@ def _accumulate(logits, bias, rows, segments, importance, cutoff, s0, s12):  # p
 
 
 def compute_dtype(dtype: Any) -> np.dtype:
-    """float64 descriptors are processed in float64, everything else in float32."""
-    return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
+    """float64 descriptors (of either byte order) are processed in float64, everything else in float32."""
+    dtype = np.dtype(dtype)
+    return np.dtype(np.float64 if dtype.kind == "f" and dtype.itemsize >= 8 else np.float32)
 
 
 def accumulate(
@@ -115,7 +124,8 @@ def accumulate(
     for start in range(0, n, block):
         part = slice(start, min(start + block, n))
         m = part.stop - start
-        _expand(np.ascontiguousarray(values[part]), center, inverse_scale, rows[:m])
+        # Numba knows neither half precision nor foreign byte orders
+        _expand(np.ascontiguousarray(values[part], dtype), center, inverse_scale, rows[:m])
         # one fast product finds NaN and infinity, which the compiled sums must not see
         if not np.isfinite(np.vdot(rows[:m], rows[:m])):
             return s0, s12, float("nan")
@@ -126,12 +136,18 @@ def accumulate(
     return s0, s12, log_likelihood
 
 
-def raw_moments(s0: Any, s12: Any, parameters: GaussianParameters) -> tuple[Any, Any]:
-    """Moments of x = c + s·z from the sums of [z, z²]: ``s1``, ``s2`` of shape (..., K, D)."""
+def raw_moments(s0: Any, s12: Any, parameters: GaussianParameters, wide: bool = False) -> tuple[Any, Any]:
+    """Moments of x = c + s·z from the sums of [z, z²]: ``s1``, ``s2`` of shape (..., K, D).
+
+    They have the dtype of the sums, or float64 if ``wide`` (see the module's text; ``parameters.distance > FAR``).
+    """
     xp = array_namespace(s0)
     d = parameters.dimension
+    # rounded as the standardisation rounded them, before they are widened
     c = xp.asarray(parameters.center, dtype=s0.dtype, device=device(s0))
     s = xp.asarray(parameters.scale, dtype=s0.dtype, device=device(s0))
+    if wide:
+        c, s, s0, s12 = (xp.astype(a, xp.float64, copy=False) for a in (c, s, s0, s12))
     z1, z2, count = s12[..., :d], s12[..., d:], s0[..., None]
     return s * z1 + c * count, s * s * z2 + 2 * c * s * z1 + c * c * count
 
@@ -139,10 +155,19 @@ def raw_moments(s0: Any, s12: Any, parameters: GaussianParameters) -> tuple[Any,
 def log_densities(values: Any, parameters: GaussianParameters) -> Any:
     """ln w_k N(x_t; k) for every row and component, on the array type and device of ``values``: (N, K)."""
     xp = array_namespace(values)
+    values = _floating(values)
     where = {"dtype": values.dtype, "device": device(values)}
     z = (values - xp.asarray(parameters.center, **where)) / xp.asarray(parameters.scale, **where)
     rows = xp.concat([z, z * z], axis=1)
     return rows @ xp.asarray(parameters.projection, **where) + xp.asarray(parameters.bias, **where)
+
+
+def _floating(values: Any) -> Any:
+    """float32 and float64 as they are, all else (bytes, half precision) as float32."""
+    if is_numpy_array(values):
+        return values.astype(compute_dtype(values.dtype), copy=False)
+    xp = array_namespace(values)
+    return values if values.dtype in (xp.float32, xp.float64) else xp.astype(values, xp.float32)
 
 
 def accumulate_dense(values: Any, offsets: Any, parameters: GaussianParameters) -> tuple[Any, Any, Any]:
@@ -151,6 +176,7 @@ def accumulate_dense(values: Any, offsets: Any, parameters: GaussianParameters) 
     The path of CUDA tensors (and of any Array API library); ``offsets`` are host integers.
     """
     xp = array_namespace(values)
+    values = _floating(values)
     where = {"dtype": values.dtype, "device": device(values)}
     logits = log_densities(values, parameters)
     best = xp.max(logits, axis=1, keepdims=True)

@@ -279,5 +279,10 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
                     f"{self.iterations} EM iterations need the descriptors, and statistics no longer have them: "
                     "pass Bags to a MAPAdaptation(mixture=...), or use iterations=1"
                 )
+            if self.mixture is None and X.universal is not None and X.universal != self.universal_:
+                raise ValueError(
+                    "these statistics were collected under another universal mixture than those this adaptation was "
+                    "fitted on; collect them with the same UniversalStatistics"
+                )
             return adapt_statistics(X, self.universal_, **options)
         return adapt_bags(as_bags(X), self.universal_, self.iterations, self.n_threads, **options)

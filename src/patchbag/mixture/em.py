@@ -53,6 +53,11 @@ def expectation(
     return s0, s12, total
 
 
+def mass_of(values: np.ndarray, weight: np.ndarray | None) -> float:
+    """The number of descriptors, or the sum of their weights."""
+    return float(len(values)) if weight is None else float(weight.sum())
+
+
 def maximization(s0: np.ndarray, s12: np.ndarray, current: GaussianParameters, floor: np.ndarray) -> GaussianParameters:
     """New parameters from standardised sums (liu2010, eq. 3.7-3.9); an empty component keeps its mean and variance."""
     d = current.dimension
@@ -65,9 +70,14 @@ def maximization(s0: np.ndarray, s12: np.ndarray, current: GaussianParameters, f
     return check_parameters(s0 / s0.sum(), means, np.maximum(variances, floor))
 
 
-def split(parameters: GaussianParameters, which: np.ndarray, distance: float) -> GaussianParameters:
-    """Split the components ``which``: both halves keep the variance, their means move by ± ``distance`` deviations."""
-    shift = distance * np.sqrt(parameters.variances[which])
+def split(
+    parameters: GaussianParameters, which: np.ndarray, distance: float, directions: np.ndarray | float = 1.0
+) -> GaussianParameters:
+    """Split the components ``which``: both halves keep the variance, their means move by ± ``distance`` deviations.
+
+    Every dimension moves as far, or by as much more or less as ``directions (m, D)`` says.
+    """
+    shift = distance * np.sqrt(parameters.variances[which]) * directions
     weights, means = parameters.weights.copy(), parameters.means.copy()
     weights[which] /= 2
     means[which] -= shift
@@ -76,6 +86,13 @@ def split(parameters: GaussianParameters, which: np.ndarray, distance: float) ->
         np.concatenate([means, parameters.means[which] + shift]),
         np.concatenate([parameters.variances, parameters.variances[which]]),
     )
+
+
+def sums_of(parameters: GaussianParameters, mass: float) -> tuple[np.ndarray, np.ndarray]:
+    """Counts (K,) and raw sums (K, 2D) of ``mass`` descriptors whose M-step gives these parameters."""
+    s0 = mass * parameters.weights
+    second = parameters.variances + parameters.means**2
+    return s0, s0[:, None] * np.concatenate([parameters.means, second], axis=1)
 
 
 def to_raw(s0: np.ndarray, s12: np.ndarray, parameters: GaussianParameters) -> np.ndarray:

@@ -4,12 +4,20 @@ r"""The universal model: a diagonal Gaussian mixture of the descriptors of all i
 E- and M-step are in ``em``; this module is the estimator around them.
 
 Start: by **iterative splitting** (liu2010 §4.3.1, after HTK): one Gaussian; every component is split in two by moving
-its mean up and down by ``split_distance`` standard deviations; a few EM iterations; again, until K.  When K is no
-power of two the heaviest components are split in the last round.  Or by k-means.
+its mean forth and back; a few EM iterations; again, until K.  When K is no power of two the heaviest components are
+split in the last round.  Or by k-means.  Which dimensions move up while others move down follows the component's main
+axis, because a split across the data is a saddle that EM is slow to leave (``splitting``).
+
+End: when the log-likelihood has risen by less than ``tol`` twice in a row, one component is moved to where it seems to
+be missed, and EM goes on from there.  If that is better it is kept and the same is tried again, else EM has converged.
+All this happens within ``max_iter`` iterations.
 
 Variances are floored at ``variance_floor`` times the data's variance in that dimension.  A component left with less
-than ``min_count`` descriptors is re-seeded by splitting the heaviest one, with a warning.  Except at such a
-re-seeding or an active floor, the log-likelihood never decreases.
+than ``min_count`` descriptors is re-seeded by splitting the heaviest one, with a warning.  Except at a re-seeding, at a
+component moved elsewhere or at an active floor, the log-likelihood never decreases.
+
+``partial_fit`` continues from the sums behind the present parameters, those of ``fit`` included: S0 = mass · w and so
+on, with ``mass_`` the (weighted) number of descriptors trained on so far.
 
 Cost: 4·N·D·K operations an iteration, almost all of them in one BLAS product.
 """
@@ -26,9 +34,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
 from patchbag.mixture.accumulate import log_densities
-from patchbag.mixture.em import expectation, from_raw, maximization, split, to_raw
+from patchbag.mixture.em import expectation, from_raw, mass_of, maximization, sums_of, to_raw
+from patchbag.mixture.initialization import by_kmeans, overall_gaussian, split_heaviest
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
-from patchbag.mixture.statistics import JOB_ROWS, Statistics, collect
+from patchbag.mixture.splitting import draw, relocate
+from patchbag.mixture.statistics import Statistics, collect
+
+# small rises of the log-likelihood in a row that end EM
+PATIENCE = 2
 
 
 def suggest_components(n_images: int, images_per_component: float, largest: int) -> int:
@@ -43,10 +56,6 @@ def descriptors_of(X: Any) -> np.ndarray:
     return as_bags(X).values
 
 
-def _mass(values: np.ndarray, weight: np.ndarray | None) -> float:
-    return float(len(values)) if weight is None else float(weight.sum())
-
-
 class UniversalMixture(BaseEstimator):
     """Diagonal Gaussian mixture trained by EM.
 
@@ -56,11 +65,11 @@ class UniversalMixture(BaseEstimator):
     images_per_component, max_components : how ``"auto"`` chooses
     init : ``"split"`` (iterative splitting) or ``"kmeans"``
     max_iter : EM iterations with all K components
-    tol : EM stops when the mean log-likelihood of a descriptor rises by less
+    tol : EM stops when the mean log-likelihood of a descriptor rises by less, twice in a row
     split_iter : EM iterations after each splitting
-    split_distance : how far the means are moved apart, in standard deviations
+    split_distance : how far a half is moved in each of the D dimensions, in standard deviations; at least 1 / √D
     variance_floor : smallest variance, as a fraction of the data's variance
-    min_count : a component with fewer (soft) descriptors is re-seeded
+    min_count : a component with fewer (soft) descriptors is re-seeded; with sample weights, as if their mean were one
     max_samples : descriptors drawn for training; None uses all
     n_threads : threads, all cores by default; the result does not depend on it
     random_state : seed of the sampling and of k-means
@@ -69,12 +78,17 @@ class UniversalMixture(BaseEstimator):
     ----------
     weights_ (K,), means_ (K, D), variances_ (K, D)
     log_likelihoods_ : mean log-likelihood of a descriptor before each of the final EM iterations
-    lower_bound_ : the last of them;  n_iter_, converged_
+    lower_bound_ : the last of them;  n_iter_ : their number
+    converged_ : whether EM came to rest, and moving one component elsewhere did not help; False also where
+        ``max_iter`` left no time to find out
+    mass_ : number of descriptors trained on, or the sum of their weights
 
     >>> values = np.random.default_rng(0).normal([0.0, 9.0], 1, (500, 2)).reshape(-1, 1)
     >>> np.sort(UniversalMixture(2).fit(values).means_.ravel()).round()
     array([0., 9.])
     """
+
+    parameters_: GaussianParameters
 
     def __init__(
         self,
@@ -111,33 +125,43 @@ class UniversalMixture(BaseEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train on bags or on an (N, D) array of descriptors, with optional weights ``(N,)`` of descriptors."""
-        values, weight = self._check_input(X, sample_weight)
-        self._measure(values, weight)
-        parameters = self._initialize(values, weight)
-        self._run(values, weight, parameters, self.max_iter, keep=True)
+        values, weight = self._check_input(X, sample_weight, start=True)
+        parameters, history, self.converged_ = self._train(values, weight, self._initialize(values, weight))
+        self._store(parameters, history or [float("nan")], mass_of(values, weight))
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """One incremental EM step: add the batch's sums, under the present parameters, to all sums so far.
 
-        The first call trains the mixture on its batch.  Calling it again and again over the same data
-        weighs old responsibilities with new ones; for exact EM on data that do not fit into memory, call ``fit`` with
-        memory-mapped bags.
+        The first call trains the mixture on its batch; after ``fit``, or :meth:`from_parameters` with a ``mass``, the
+        sums so far are those of that model.  Calling it again and again over the same data weighs old responsibilities
+        with new ones; for exact EM on data that do not fit into memory, call ``fit`` with memory-mapped bags.
         """
-        values, weight = self._check_input(X, sample_weight)
-        if not hasattr(self, "parameters_"):
-            self._measure(values, weight)
-            parameters = self._initialize(values, weight)
-            parameters = self._run(values, weight, parameters, self.max_iter, keep=False)
-            self.totals_ = (np.zeros(parameters.n_components), np.zeros((parameters.n_components, 2 * values.shape[1])))
+        start = not hasattr(self, "parameters_")
+        values, weight = self._check_input(X, sample_weight, start)
+        if start:
+            parameters = self._train(values, weight, self._initialize(values, weight))[0]
+            before = (np.zeros(parameters.n_components), np.zeros((parameters.n_components, 2 * values.shape[1])))
         else:
-            parameters = self.parameters_
+            parameters, before = self.parameters_, self._sums()
         s0, s12, log_likelihood = expectation(values, parameters, weight, self.n_threads)
-        raw0, raw12 = self.totals_[0] + s0, self.totals_[1] + to_raw(s0, s12, parameters)
-        self.totals_ = (raw0, raw12)
+        raw0, raw12 = before[0] + s0, before[1] + to_raw(s0, s12, parameters)
         updated = maximization(raw0, from_raw(raw0, raw12, parameters), parameters, self.floor_)
-        self._store(updated, [log_likelihood / _mass(values, weight)])
+        self._store(updated, [log_likelihood / mass_of(values, weight)], float(raw0.sum()))
+        self.totals_ = (raw0, raw12)
         return self
+
+    def _sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """The sums that the next batch is added to: those of earlier batches, or those behind the parameters."""
+        if hasattr(self, "totals_"):
+            return self.totals_
+        mass = getattr(self, "mass_", None)
+        if mass is None:
+            raise ValueError(
+                "partial_fit cannot continue from this mixture: nobody knows how many descriptors its parameters stand "
+                "for; make it with from_parameters(..., mass=that number), or train it with fit or partial_fit"
+            )
+        return sums_of(self.parameters_, mass)
 
     def resolve_components(self, X: Any) -> int:
         """The number of Gaussians for these data: ``n_components``, or what ``"auto"`` makes of the number of bags."""
@@ -149,15 +173,20 @@ class UniversalMixture(BaseEstimator):
             raise ValueError(f'n_components must be a positive number or "auto", got {self.n_components!r}')
         return int(self.n_components)
 
-    def _check_input(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        values = descriptors_of(X)
-        self.n_components_ = self.resolve_components(X)
-        if self.init not in ("split", "kmeans"):
-            raise ValueError(f"init must be 'split' or 'kmeans', got {self.init!r}")
-        if len(values) < self.n_components_:
-            raise ValueError(
-                f"{len(values)} descriptors cannot train {self.n_components_} Gaussians; lower n_components"
-            )
+    def _check_input(self, X: Any, sample_weight: Any, start: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        if start:
+            values = descriptors_of(X)
+            self.n_components_ = self.resolve_components(X)
+            if self.init not in ("split", "kmeans"):
+                raise ValueError(f"init must be 'split' or 'kmeans', got {self.init!r}")
+            if len(values) < self.n_components_:
+                raise ValueError(
+                    f"{len(values)} descriptors cannot train {self.n_components_} Gaussians; lower n_components"
+                )
+        else:
+            values = self._check_dimension(X)
+            if len(values) == 0:
+                raise ValueError("a batch needs at least one descriptor")
         weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
         if weight is not None and (weight.shape != (len(values),) or not np.isfinite(weight).all() or weight.min() < 0):
             raise ValueError(f"sample_weight must be {len(values)} finite numbers ≥ 0, one a descriptor")
@@ -165,81 +194,66 @@ class UniversalMixture(BaseEstimator):
             rows = check_random_state(self.random_state).choice(len(values), self.max_samples, replace=False)
             rows.sort()
             values, weight = values[rows], None if weight is None else weight[rows]
+        if weight is not None and weight.max() <= 0:
+            raise ValueError("all sample weights are zero")
         return values, weight
 
-    def _measure(self, values: np.ndarray, weight: np.ndarray | None) -> None:
-        """The single Gaussian of all data: the root of the splitting, and the scale of the variance floor."""
-        n, mean, square = 0.0, np.zeros(values.shape[1]), np.zeros(values.shape[1])
-        origin = np.asarray(values[:JOB_ROWS], np.float64).mean(axis=0)
-        for start in range(0, len(values), JOB_ROWS):
-            rows = np.asarray(values[start : start + JOB_ROWS], np.float64)
-            if not np.isfinite(rows).all():
-                row = start + int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
-                raise ValueError(f"descriptor {row} of {len(values)} is NaN or infinite")
-            rows = rows - origin
-            w = np.ones(len(rows)) if weight is None else weight[start : start + JOB_ROWS]
-            n, mean, square = n + w.sum(), mean + w @ rows, square + w @ rows**2
-        if n <= 0:
-            raise ValueError("all sample weights are zero")
-        mean, square = mean / n, square / n
-        variance = np.maximum(square - mean**2, 0)
-        # a constant dimension says nothing; give it the smallest scale that keeps the densities finite
-        variance[variance <= 0] = max(variance.max() * 1e-6, 1e-12)
-        self.root_ = GaussianParameters(np.ones(1), (origin + mean)[None], variance[None])
-        self.floor_ = self.variance_floor * variance
-
     def _initialize(self, values: np.ndarray, weight: np.ndarray | None) -> GaussianParameters:
+        root = overall_gaussian(values, weight)
+        self.floor_ = self.variance_floor * root.variances[0]
         if self.init == "kmeans":
-            return self._from_kmeans(values, weight)
-        parameters = self.root_
+            return by_kmeans(values, weight, root, self.n_components_, self.floor_, self.random_state)
+        parameters = root
         while parameters.n_components < self.n_components_:
-            room = self.n_components_ - parameters.n_components
-            # a component at the floor in most dimensions is one repeated descriptor: its halves would stay equal
-            point = np.mean(parameters.variances <= 1.01 * self.floor_, axis=1) > 0.5
-            order = np.argsort(np.where(point, 1.0, 0.0) - parameters.weights, kind="stable")
-            heaviest = order[: max(1, min(room, int((~point).sum())))]
-            parameters = split(parameters, np.sort(heaviest), self.split_distance)
+            parameters = split_heaviest(
+                parameters, values, weight, self.n_components_, self.floor_, self.split_distance
+            )
             if parameters.n_components < self.n_components_:
-                parameters = self._run(values, weight, parameters, self.split_iter, keep=False)
+                # all of them: a rise is small at first, where the halves are still close to each other
+                parameters = self._run(values, weight, parameters, self.split_iter, tol=0.0)[0]
         return parameters
 
-    def _from_kmeans(self, values: np.ndarray, weight: np.ndarray | None) -> GaussianParameters:
-        from sklearn.cluster import MiniBatchKMeans
-
-        root = self.root_
-        z = (values - root.means[0]) / np.sqrt(root.variances[0])
-        seed = check_random_state(self.random_state)
-        kmeans = MiniBatchKMeans(self.n_components_, n_init=1, batch_size=4096, random_state=seed)
-        labels = kmeans.fit(z.astype(np.float32), sample_weight=weight).labels_
-        w = np.ones(len(z)) if weight is None else weight
-        s0 = np.bincount(labels, w, self.n_components_)
-        s12 = np.zeros((self.n_components_, 2 * z.shape[1]))
-        np.add.at(s12, labels, w[:, None] * np.concatenate([z, z * z], axis=1))
-        template = GaussianParameters(
-            np.full(self.n_components_, 1 / self.n_components_),
-            np.repeat(root.means, self.n_components_, axis=0),
-            np.repeat(root.variances, self.n_components_, axis=0),
-        )
-        return maximization(s0, s12, template, self.floor_)
+    def _train(
+        self, values: np.ndarray, weight: np.ndarray | None, parameters: GaussianParameters
+    ) -> tuple[GaussianParameters, list[float], bool]:
+        """EM until nothing helps any more, also not moving a component; parameters, log-likelihoods, whether it did."""
+        parameters, history, converged = self._run(values, weight, parameters, self.max_iter, self.tol, warn=True)
+        left = self.max_iter - len(history)
+        while converged and parameters.n_components > 1:
+            sample = draw(values, weight, parameters.n_components)
+            moved = relocate(parameters, sample, self.floor_, self.split_distance)
+            if moved is None:
+                break
+            moved, steps, converged = self._run(values, weight, moved, left, self.tol)
+            left -= len(steps)
+            if not steps or steps[-1] <= history[-1] + self.tol:
+                break
+            parameters, history = moved, history + steps
+        return parameters, history, converged
 
     def _run(
-        self, values: np.ndarray, weight: np.ndarray | None, parameters: GaussianParameters, iterations: int, keep: bool
-    ) -> GaussianParameters:
-        """EM for at most ``iterations``, ending on an M-step."""
-        mass = _mass(values, weight)
+        self,
+        values: np.ndarray,
+        weight: np.ndarray | None,
+        parameters: GaussianParameters,
+        iterations: int,
+        tol: float,
+        warn: bool = False,
+    ) -> tuple[GaussianParameters, list[float], bool]:
+        """EM for at most ``iterations``, ending on an M-step; parameters, log-likelihoods, whether it came to rest."""
+        mass = mass_of(values, weight)
+        # counts as they would be with weights of mean one: their unit is the caller's own affair
+        unit = 1.0 if weight is None else np.count_nonzero(weight) / mass
         history: list[float] = []
-        converged = False
+        small = 0
         for _ in range(iterations):
             s0, s12, log_likelihood = expectation(values, parameters, weight, self.n_threads)
             history.append(log_likelihood / mass)
-            parameters = self._reseed(maximization(s0, s12, parameters, self.floor_), s0, warn=keep)
-            converged = len(history) > 1 and abs(history[-1] - history[-2]) < self.tol
-            if converged:
-                break
-        if keep:
-            self._store(parameters, history or [float("nan")])
-            self.converged_ = converged
-        return parameters
+            parameters = self._reseed(maximization(s0, s12, parameters, self.floor_), unit * s0, warn)
+            small = small + 1 if len(history) > 1 and abs(history[-1] - history[-2]) < tol else 0
+            if small == PATIENCE:
+                return parameters, history, True
+        return parameters, history, False
 
     def _reseed(self, parameters: GaussianParameters, s0: np.ndarray, warn: bool) -> GaussianParameters:
         """Give components without descriptors half of a heavy one; during the splitting that is nothing to report."""
@@ -262,19 +276,31 @@ class UniversalMixture(BaseEstimator):
         weights[empty] = weights[heavy]
         return check_parameters(weights, means, variances)
 
-    def _store(self, parameters: GaussianParameters, history: list[float]) -> None:
+    def _store(self, parameters: GaussianParameters, history: list[float], mass: float | None) -> None:
+        if hasattr(self, "totals_"):
+            del self.totals_  # the sums of another model
         self.parameters_ = parameters
+        self.mass_ = mass
         self.log_likelihoods_ = np.array(history)
         self.lower_bound_ = history[-1]
         self.n_iter_ = len(history)
         self.n_features_in_ = parameters.dimension
 
     @classmethod
-    def from_parameters(cls, weights: Any, means: Any, variances: Any, **options: Any) -> Self:
-        """A fitted mixture with the given parameters."""
+    def from_parameters(
+        cls, weights: Any, means: Any, variances: Any, *, mass: float | None = None, **options: Any
+    ) -> Self:
+        """A fitted mixture with the given parameters.
+
+        ``mass`` is the number of descriptors that they stand for; only ``partial_fit`` needs it.
+        """
         parameters = check_parameters(weights, means, variances)
+        if mass is not None and not 0 < mass < np.inf:
+            raise ValueError(f"mass must be a positive number of descriptors, got {mass!r}")
         mixture = cls(parameters.n_components, **options)
-        mixture._store(parameters, [float("nan")])
+        mixture._store(parameters, [float("nan")], mass)
+        mixture.n_components_ = parameters.n_components
+        mixture.floor_ = mixture.variance_floor * parameters.scale**2
         return mixture
 
     @property
@@ -297,19 +323,28 @@ class UniversalMixture(BaseEstimator):
         return collect(as_bags(X), self.parameters_, n_threads=self.n_threads)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """(N,) log-likelihood of each descriptor."""
-        check_is_fitted(self, "parameters_")
-        logits = log_densities(np.asarray(X, np.float64), self.parameters_)
-        return np.logaddexp.reduce(logits, axis=1)
+        """(N,) log-likelihood of each descriptor of the bags, or of the (N, D) array."""
+        return np.logaddexp.reduce(self._log_densities(X), axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of a descriptor of the bags, or of the (N, D) array."""
         check_is_fitted(self, "parameters_")
-        values = descriptors_of(X)
+        values = self._check_dimension(X)
         return expectation(values, self.parameters_, None, self.n_threads)[2] / len(values)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(N, K) posteriors of the components for each descriptor."""
-        check_is_fitted(self, "parameters_")
-        logits = log_densities(np.asarray(X, np.float64), self.parameters_)
+        """(N, K) posteriors of the components for each descriptor of the bags, or of the (N, D) array."""
+        logits = self._log_densities(X)
         return np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+
+    def _log_densities(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "parameters_")
+        return log_densities(np.asarray(self._check_dimension(X), np.float64), self.parameters_)
+
+    def _check_dimension(self, X: Any) -> np.ndarray:
+        values = descriptors_of(X)
+        if values.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"the mixture was trained on {self.n_features_in_}-D descriptors, got {values.shape[1]}-D ones"
+            )
+        return values

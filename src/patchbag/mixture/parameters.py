@@ -24,11 +24,20 @@ LOG_ZERO = -1e30
 
 @dataclass(frozen=True)
 class GaussianParameters:
-    """Weights ``(K,)``, means ``(K, D)`` and variances ``(K, D)`` of K diagonal Gaussians, in float64."""
+    """Weights ``(K,)``, means ``(K, D)`` and variances ``(K, D)`` of K diagonal Gaussians, in float64.
+
+    Two of them are equal if all their numbers are.
+    """
 
     weights: np.ndarray
     means: np.ndarray
     variances: np.ndarray
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, GaussianParameters):
+            return self is other
+        mine, theirs = ((p.weights, p.means, p.variances) for p in (self, other))
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs))
 
     @property
     def n_components(self) -> int:
@@ -48,6 +57,11 @@ class GaussianParameters:
         """(D,) standard deviation of the mixture."""
         spread = self.weights @ (self.variances + (self.means - self.center) ** 2)
         return np.sqrt(np.maximum(spread, np.finfo(np.float64).tiny))
+
+    @cached_property
+    def distance(self) -> float:
+        """How far its mean lies from the origin, in deviations of the narrowest component; the largest over D."""
+        return float(np.max(np.abs(self.center) / np.sqrt(self.variances.min(axis=0)), initial=0.0))
 
     @cached_property
     def projection(self) -> np.ndarray:

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.mixture.accumulate import CUTOFF, accumulate, accumulate_dense, raw_moments
+from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, accumulate_dense, raw_moments
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.records import Records, shared
@@ -46,7 +46,7 @@ class Statistics(Records):
 
     With spatial cells there is one more axis behind n: ``s0 (n, C, K)``, ``s1 (n, C, K, D)``, ``s2 (n, C, K, D)``.
     ``+`` adds the statistics of two sets of descriptors of the same images.  ``universal`` is the mixture they refer
-    to.  Where only the counts were asked for, D is 0 in ``s1`` and ``s2``.
+    to; statistics of different mixtures do not add.  Where only the counts were asked for, D is 0 in ``s1`` and ``s2``.
     """
 
     s0: Any
@@ -60,12 +60,19 @@ class Statistics(Records):
                 f"cannot add statistics of shapes {tuple(self.s1.shape)} and {tuple(other.s1.shape)}: "
                 "they must describe the same images under the same mixture"
             )
-        return replace(self, s0=self.s0 + other.s0, s1=self.s1 + other.s1, s2=self.s2 + other.s2)
+        self.check_shared(other)
+        return replace(self, s0=self._counts() + other._counts(), s1=self.s1 + other.s1, s2=self.s2 + other.s2)
 
     def pool(self) -> Self:
         """The sum over all images, as statistics of one image."""
         xp = array_namespace(self.s0)
-        return replace(self, **{name: xp.sum(a, axis=0, keepdims=True) for name, a in self.arrays().items()})
+        arrays = {**self.arrays(), "s0": self._counts()}
+        return replace(self, **{name: xp.sum(a, axis=0, keepdims=True) for name, a in arrays.items()})
+
+    def _counts(self) -> Any:
+        """The counts as precise as the moments: a sum that is rounded in one and not in the other would not fit."""
+        xp = array_namespace(self.s0)
+        return xp.astype(self.s0, xp.result_type(self.s0.dtype, self.s1.dtype), copy=False)
 
     def counts(self) -> Self:
         """The statistics without their moments."""
@@ -78,18 +85,20 @@ class Statistics(Records):
         ----------
         membership : (C', C) zeros and ones; new cell i is the sum of the old cells j with membership[i, j] = 1
         """
-        xp = array_namespace(self.s0)
-        m = xp.asarray(membership, dtype=self.s0.dtype)
+        s0, s1, s2 = (_unions(a, membership) for a in (self._counts(), self.s1, self.s2))
+        return replace(self, s0=s0, s1=s1, s2=s2)
 
-        def combine(a: Any) -> Any:
-            flat = xp.reshape(a, (a.shape[0], a.shape[1], math.prod(a.shape[2:])))
-            return xp.reshape(m @ flat, (a.shape[0], m.shape[0], *a.shape[2:]))
 
-        return replace(self, **{name: combine(a) for name, a in self.arrays().items()})
+def _unions(a: Any, membership: Any) -> Any:
+    """Sums (n, C', ...) over the cells of (n, C, ...) that ``membership (C', C)`` names."""
+    xp = array_namespace(a)
+    m = xp.asarray(membership, dtype=a.dtype)
+    flat = xp.reshape(a, (a.shape[0], a.shape[1], math.prod(a.shape[2:])))
+    return xp.reshape(m @ flat, (a.shape[0], m.shape[0], *a.shape[2:]))
 
 
 def check_descriptors(bags: Bags, dimension: int) -> None:
-    """Raise unless every bag has descriptors of the right dimension, all finite."""
+    """Raise unless every bag has descriptors, of the right dimension; whether they are finite shows in their sums."""
     bags.check_not_empty()
     if bags.dimension != dimension:
         raise ValueError(
@@ -119,12 +128,14 @@ def collect(
     Returns
     -------
     Statistics
-        float64 where the descriptors are float64, else float32; on the descriptors' own array type and device
+        float64 where the descriptors are float64, else float32; on the descriptors' own array type and device.  The
+        moments are float64 also where the mixture lies far from the origin (``FAR``), since their differences matter
     """
     check_descriptors(bags, parameters.dimension)
     if assignment not in ASSIGNMENTS:
         raise ValueError(f"assignment must be one of {', '.join(ASSIGNMENTS)}, got {assignment!r}")
     universal, cutoff = parameters, CUTOFF if assignment == "soft" else 1.0
+    wide = universal.distance > FAR
     if assignment == "nearest":
         k, spread = parameters.n_components, float(parameters.variances.mean())
         parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
@@ -137,7 +148,7 @@ def collect(
         for first, last in whole_bags(bags.offsets, DENSE_ROWS):
             part = bags[first:last]
             s0, s12, _ = accumulate_dense(part.values, part.offsets, parameters)
-            dense.append(Statistics(s0, *raw_moments(s0, s12, parameters), universal=universal))
+            dense.append(Statistics(s0, *raw_moments(s0, s12, parameters, wide), universal=universal))
             if not moments:
                 dense[-1] = dense[-1].counts()
         return Statistics.concatenate(dense)
@@ -158,17 +169,16 @@ def collect(
         s0, s12, log_likelihood = accumulate(values, segments, (last - first) * n_atoms, parameters, cutoff=cutoff)
         if not np.isfinite(log_likelihood):
             raise_not_finite(bags[first:last], first, len(bags))
+        if pyramid is not None:
+            # while the sums are still standardised: counts and moments are then made of the same rounded sums
+            s0, s12 = (_unions(a.reshape(last - first, n_atoms, *a.shape[1:]), pyramid.membership) for a in (s0, s12))
         if not moments:
             return s0, s12[..., :0], s12[..., :0]
-        return s0, *raw_moments(s0, s12, parameters)
+        return s0, *raw_moments(s0, s12, parameters, wide)
 
     parts = list(map_threads(job, whole_bags(bags.offsets, JOB_ROWS), n_threads))
     s0, s1, s2 = (np.concatenate(column) for column in zip(*parts))
-    if pyramid is None:
-        return Statistics(s0, s1, s2, universal=universal)
-    s0, s1, s2 = (a.reshape(len(bags), n_atoms, *a.shape[1:]) for a in (s0, s1, s2))
-    atoms = Statistics(s0, s1, s2, universal=universal)
-    return atoms.combine_cells(pyramid.membership)
+    return Statistics(s0, s1, s2, universal=universal)
 
 
 def whole_bags(offsets: np.ndarray, max_rows: int) -> list[tuple[int, int]]:

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands for a folder of images: train, predict, evaluate."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from patchbag.cli import screen
+from patchbag.cli.files import check_outputs, describe_images, feature_cache, readable_folder
+from patchbag.cli.options import (
+    CacheOption,
+    ColorOption,
+    FolderArgument,
+    JobsOption,
+    RecipeOption,
+    SeedOption,
+    SetOption,
+    app,
+    make_categorizer,
+    settings_to_blame,
+)
+
+
+@app.command()
+def train(
+    folder: FolderArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path("model.patchbag"),
+    recipe: RecipeOption = "fisher",
+    color: ColorOption = False,
+    settings: SetOption = None,
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+    seed: SeedOption = 0,
+) -> None:
+    """Train a categorizer on a folder and write it to a file."""
+    categorizer = make_categorizer(recipe, settings, seed, color)
+    check_outputs(output, replaced=True)
+    with feature_cache(cache) as place, settings_to_blame(settings):
+        categorizer.set_params(n_jobs=jobs, cache=place)
+        images, _ = readable_folder(folder, categorizer)
+        with screen.working(f"training {recipe} on {len(images)} images of {len(images.classes)} classes"):
+            categorizer.fit(images.paths, images.labels)
+    categorizer.save(output)
+    size = output.stat().st_size / 1e6
+    screen.result(f"{output}: {recipe}, {len(images)} images, {len(images.classes)} classes, {size:.1f} MB")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
+    images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
+    top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every probability.")] = False,
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+) -> None:
+    """Say what is in images, and how sure that is."""
+    from patchbag.categorizer import Categorizer
+    from patchbag.datasets import find_images
+
+    categorizer = Categorizer.load(model)
+    paths = find_images(images)
+    with feature_cache(cache) as place:
+        categorizer.set_params(n_jobs=jobs, cache=place)
+        failures = describe_images(categorizer, paths)
+        broken = {f.index for f in failures}
+        good = [p for i, p in enumerate(paths) if i not in broken]
+        probabilities: Any = categorizer.predict_proba(good) if good else []
+    print_predictions(good, probabilities, [str(c) for c in categorizer.classes_], top, as_json)
+    if as_json:
+        for failure in failures:
+            print(json.dumps({"image": paths[failure.index], "error": failure.message}))
+    else:
+        screen.list_failures(failures, len(paths))
+    if not good:
+        raise typer.Exit(1)
+
+
+def print_predictions(paths: list[str], probabilities: Any, names: list[str], top: int, as_json: bool) -> None:
+    """JSON lines, a table on a terminal, or tab-separated lines for the next program in a pipe."""
+    table = Table("image", "label", "probability", "next", box=None, pad_edge=False)
+    table.columns[0].overflow = "fold"
+    for path, row in zip(paths, probabilities):
+        order = [int(i) for i in row.argsort()[::-1]]
+        best = names[order[0]]
+        if as_json:
+            ranked = {names[i]: round(float(row[i]), 6) for i in order}
+            print(json.dumps({"image": path, "label": best, "probability": ranked[best], "probabilities": ranked}))
+        elif screen.out.is_terminal:
+            others = ", ".join(f"{names[i]} {100 * row[i]:.0f} %" for i in order[1:top])
+            share = f"{100 * row[order[0]]:.1f} %"
+            table.add_row(screen.literal(path), f"[bold]{screen.literal(best)}[/]", share, screen.literal(others))
+        else:
+            print("\t".join([path, *(f"{names[i]}\t{row[i]:.4f}" for i in order[:top])]))
+    if table.row_count:
+        screen.print_table(table)
+
+
+@app.command()
+def evaluate(
+    folder: FolderArgument,
+    recipe: RecipeOption = "fisher",
+    color: ColorOption = False,
+    train_per_class: Annotated[
+        int, typer.Option(min=1, help="Random images a class that train; the rest tests.")
+    ] = 100,
+    splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
+    seed: SeedOption = 0,
+    settings: SetOption = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Write every figure to this JSON file.")
+    ] = None,
+    report: Annotated[Path, typer.Option(help="The HTML report to write.")] = Path("patchbag-report.html"),
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+) -> None:
+    """Measure a recipe on a folder: accuracy over random splits, an HTML report and a JSON file."""
+    from patchbag.evaluation import evaluate as run
+
+    categorizer = make_categorizer(recipe, settings, seed, color)
+    check_outputs(json_path, report)
+    with feature_cache(cache) as place, settings_to_blame(settings):
+        categorizer.set_params(n_jobs=jobs, cache=place)
+        started = time.perf_counter()
+        images, failures = readable_folder(folder, categorizer)
+        describing = time.perf_counter() - started
+        with screen.working("starting") as tell:
+            result = run(images, categorizer, train_per_class=train_per_class, splits=splits, seed=seed, progress=tell)
+    result.recipe, result.describing = recipe, describing
+    print_evaluation(result, f"{splits} split{'s' if splits > 1 else ''}, {train_per_class} training images a class")
+    write_evaluation(result, failures, json_path, report, folder.resolve().name)
+
+
+def print_evaluation(result: Any, how: str) -> None:
+    """The accuracy, and where the time went."""
+    seconds = result.seconds()
+    total = seconds.pop("total")
+    table = Table("step", "seconds", "share", box=None, pad_edge=False)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    for name, value in seconds.items():
+        table.add_row(screen.literal(name), f"{value:.2f}", f"{100 * value / total:.0f} %")
+    table.add_row("total", f"{total:.2f}", f"{result.images_per_second():.0f} images/s")
+    screen.print_table(table, screen.err)
+    spread = f" ± {100 * result.std_accuracy:.2f}" if len(result.splits) > 1 else ""
+    screen.result(f"{result.recipe}: {100 * result.mean_accuracy:.2f}{spread} % mean per-class accuracy ({how})")
+
+
+def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, report: Path, title: str) -> None:
+    """The JSON file and the report; if one cannot be written, the other is, and then the error is raised."""
+    from patchbag.report import write_report
+
+    problem: OSError | None = None
+    if json_path is not None:
+        data = result.to_json()
+        data["left_out"] = [{"image": f.name, "reason": f.message} for f in failures]
+        try:
+            json_path.parent.mkdir(parents=True, exist_ok=True)
+            json_path.write_text(json.dumps(data, indent=1), encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            problem = error
+    screen.result(f"report: {write_report(result, report, title, failures)}")
+    if problem is not None:
+        raise ValueError(f"cannot write {json_path}: {problem.strerror or problem}") from problem

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Images that come in, files that go out: both are tried before anything long begins."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from patchbag.cli import screen
+
+
+@contextlib.contextmanager
+def feature_cache(keep: bool) -> Iterator[Any]:
+    """The user's cache, or one that lasts as long as the command."""
+    if keep:
+        yield True
+    else:
+        with tempfile.TemporaryDirectory(prefix="patchbag-") as folder:
+            yield folder
+
+
+def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
+    """Raise unless a file can be written at each of the paths; folders on the way are made.
+
+    An existing file is opened for appending, which leaves it as it is.  Where there is none, or where it is going to be
+    ``replaced`` by one that was written beside it, a file is made beside it and removed.
+    """
+    given = [path for path in paths if path is not None]
+    for path in given:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; name a file in it, such as {path / 'result'}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_file():  # pipes and devices are taken on trust: opening them can have consequences
+                path.open("ab").close()
+            if replaced or not path.exists():
+                probe = path.with_name(f".{path.name}.{os.getpid()}.partial")
+                probe.open("xb").close()
+                probe.unlink()
+        except OSError as error:
+            raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+    if len({path.resolve() for path in given}) < len(given):
+        raise ValueError(f"{' and '.join(map(str, given))} are one file; the outputs need a name each")
+
+
+def check_output_folder(folder: Path) -> None:
+    """Raise unless files can be written into the folder, which is made if it is not there."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; the output needs a folder")
+    check_outputs(folder / ".patchbag")
+
+
+def describe_images(categorizer: Any, paths: list[str]) -> list[Any]:
+    """Describe every image once, filling the cache; returns the failures."""
+    from patchbag.runtime import extractors
+
+    failures: dict[int, Any] = {}
+    pipeline = categorizer.recipe_ if hasattr(categorizer, "recipe_") else categorizer.pipeline()
+    for extractor in extractors(pipeline):
+        extractor.set_params(n_jobs=categorizer.n_jobs, cache=categorizer.cache)
+        with screen.counting("describing images", len(paths)) as step:
+            for index, result in enumerate(extractor.stream(paths)):
+                if hasattr(result, "message"):
+                    failures[index] = result
+                step()
+    return [failures[i] for i in sorted(failures)]
+
+
+def readable_folder(folder: Path, categorizer: Any) -> tuple[Any, list[Any]]:
+    """The images of a labelled folder that can be described, and the others.
+
+    Says what of the folder is not used: files, sub-folders, and classes none of whose images can be read.
+    """
+    from patchbag.datasets import FolderError, open_folder
+
+    images = open_folder(folder)
+    for remark in images.remarks:
+        screen.say(remark, "yellow")
+    failures = describe_images(categorizer, images.paths)
+    screen.list_failures(failures, len(images))
+    broken = {f.index for f in failures}
+    kept = images.take([i for i in range(len(images)) if i not in broken])
+    for name in images.classes:
+        if name not in kept.classes:
+            screen.say(f"the class {name!r} is left out: none of its images can be read", "yellow")
+    if len(kept.classes) < 2:
+        raise FolderError(f"{folder}: fewer than two classes have an image that can be read")
+    return kept, failures
+
+
+def readable_pool(folder: Path, book: Any, categorizer: Any, labelled: bool) -> Any:
+    """The images of a partly labelled folder that can be described; all or only the ``labelled`` ones."""
+    from patchbag.active.folder import open_partly_labelled, restore
+
+    images = open_partly_labelled(folder)
+    restore(images, book)
+    images = images.labelled() if labelled else images.with_pool()
+    failures = describe_images(categorizer, images.full_paths())
+    screen.list_failures(failures, len(images))
+    images = images.without({f.index for f in failures})
+    return images.labelled() if labelled else images.with_pool()

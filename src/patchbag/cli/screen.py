@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a person sees: results on standard output, progress and messages on standard error.
+
+Names of files and classes may hold anything: they are printed literally, never read as rich's markup, and results are
+never broken into lines, so that the next program in a pipe gets whole ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+MANY_COLUMNS = 10_000
+
+out = Console()
+err = Console(stderr=True)
+
+
+def literal(text: Any) -> str:
+    """A text that rich prints as it is."""
+    return escape(str(text))
+
+
+def result(text: Any) -> None:
+    """A line of the result, as it is."""
+    out.print(literal(text), highlight=False, soft_wrap=True)
+
+
+def say(text: Any, style: str = "") -> None:
+    """A line to the person, as it is, on standard error."""
+    err.print(literal(text), style=style, highlight=False, soft_wrap=True)
+
+
+def error(text: Any) -> None:
+    err.print(f"[bold red]error:[/] {literal(text)}", highlight=False, soft_wrap=True)
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning of the library as one line, without the place in the code; stands in for ``warnings.showwarning``."""
+    err.print(f"[yellow]warning:[/] {literal(message)}", highlight=False, soft_wrap=True)
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    """A table, as wide as the terminal; where there is none, as wide as it is."""
+    console = console or out
+    if not console.is_terminal:
+        console = Console(file=console.file, width=MANY_COLUMNS)
+    console.print(table)
+
+
+def plain_streams() -> None:
+    """Let names of files that are no text in the terminal's encoding go out as the bytes that they are."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="surrogateescape" if stream is sys.stdout else "backslashreplace")
+
+
+@contextlib.contextmanager
+def working(first: str) -> Iterator[Callable[[str], None]]:
+    """A spinner; the function it gives shows what is being done now, in a log file as a line each."""
+    with err.status(literal(first)) as status:
+
+        def tell(text: str) -> None:
+            status.update(literal(text))
+            if not err.is_terminal:  # a log file shows no spinner
+                say(text)
+
+        yield tell
+
+
+@contextlib.contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar; the function it gives moves it on by one."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.update(task, advance=1)
+
+
+def list_failures(failures: list[Any], total: int) -> None:
+    """Say which files were left out; long lists are cut, never silently."""
+    if not failures:
+        return
+    say(f"left out {len(failures)} of {total} files:", "yellow")
+    for failure in failures[:20]:
+        say(f"  {failure.name}: {failure.message}")
+    if len(failures) > 20:
+        say(f"  and {len(failures) - 20} more")

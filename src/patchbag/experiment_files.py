@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The TOML files of published experiments: where they are, and whether what is in them can be run.
+
+What a file needs depends on its ``kind`` (see :mod:`patchbag.experiments` and :mod:`patchbag.studies`).  It is checked
+when the file is read, with the names of the keys, so that a slip does not show after the images have been described.
+Settings of recipes are checked when the recipes are made (:mod:`patchbag.settings`).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from patchbag.settings import is_kind, kind_name
+
+# kind -> keys that the file must have, keys that each of its runs must have
+REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "evaluate": (("data", "train_per_class", "run"), ("name", "recipe")),
+    "kernels": (("data", "recipe", "run"), ("name",)),
+    "voc": (("data", "run"), ("name", "recipe")),
+    "active": (("data", "recipe", "criteria", "at"), ()),
+    "toy": ((), ()),
+    "discount": ((), ()),
+    "mixture-cost": ((), ()),
+}
+KINDS: dict[str, Any] = {
+    "kind": str,
+    "title": str,
+    "source": str,
+    "note": str,
+    "data": str,
+    "recipe": str,
+    "name": str,
+    "universal": str,
+    "classifier": str,
+    "whole": bool,
+    "splits": int,
+    "seed": int,
+    "train_per_class": int,
+    "test_per_class": int,
+    "classes": Sequence[str],
+    "without": Sequence[str],
+    "criteria": Sequence[str],
+    "kernels": Sequence[str],
+    "at": Sequence[int],
+    "settings": dict,
+    "over": dict,
+}
+
+
+class ExperimentError(ValueError):
+    """An experiment that is not there or not complete, or whose data are not there."""
+
+
+def experiments_folder() -> Path:
+    """Where the TOML files are: inside the installed package, or in the source tree."""
+    here = Path(__file__).parent
+    installed, source = here / "published", here.parents[1] / "experiments"
+    return installed if installed.is_dir() else source
+
+
+def list_experiments() -> list[str]:
+    root = experiments_folder()
+    return sorted(str(p.relative_to(root).with_suffix("")) for p in root.rglob("*.toml"))
+
+
+def load_experiment(name: str) -> dict[str, Any]:
+    """The experiment of that name, such as ``liu2010/scene15``, or in that file."""
+    path = Path(name) if name.endswith(".toml") else experiments_folder() / f"{name}.toml"
+    if not path.is_file():
+        raise ExperimentError(f"there is no experiment {name!r}; there are {', '.join(list_experiments()) or 'none'}")
+    try:
+        spec = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path}: {error}") from error
+    spec.setdefault("kind", "evaluate")
+    check_experiment(spec, str(path))
+    spec["name"] = name.removesuffix(".toml")
+    return spec
+
+
+def check_experiment(spec: dict[str, Any], where: str) -> None:
+    """Raise ExperimentError unless the experiment has what its kind needs."""
+    _check_kinds(spec, where)
+    if spec["kind"] not in REQUIRED:
+        raise ExperimentError(f"{where}: unknown kind {spec['kind']!r}; there are {', '.join(REQUIRED)}")
+    needed, needed_of_run = REQUIRED[spec["kind"]]
+    _check_keys(spec, needed, where)
+    runs = spec.get("run", [])
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs) or ("run" in needed and not runs):
+        raise ExperimentError(f"{where}: runs are written as tables, each under a line [[run]]")
+    for number, run in enumerate(runs, 1):
+        place = f"{where}, run {run.get('name', number)!r}"
+        _check_kinds(run, place)
+        _check_keys(run, needed_of_run, place)
+        for parameter, values in run.get("over", {}).items():
+            if not isinstance(values, list) or not values:
+                raise ExperimentError(f"{place}: over must give {parameter} a list of values, got {values!r}")
+            published = run.get("published", values)
+            if not isinstance(published, list) or len(published) != len(values):
+                raise ExperimentError(
+                    f"{place}: published must be a list of {len(values)} figures, one a value of over"
+                )
+
+
+def _check_keys(table: dict[str, Any], needed: Sequence[str], where: str) -> None:
+    missing = [key for key in needed if key not in table]
+    if missing:
+        raise ExperimentError(f"{where}: there is no {', no '.join(missing)} in it")
+
+
+def _check_kinds(table: dict[str, Any], where: str) -> None:
+    for key, kind in KINDS.items():
+        if key in table and not is_kind(table[key], kind):
+            name = "a table" if kind is dict else kind_name(kind)
+            raise ExperimentError(f"{where}: {key} must be {name}, got {table[key]!r}")
+        if key in table and kind is int and table[key] < (key != "seed"):
+            raise ExperimentError(f"{where}: {key} must be {int(key != 'seed')} or more, got {table[key]}")
