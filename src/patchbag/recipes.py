@@ -52,6 +52,11 @@ def sift() -> DenseSIFT:
     return DenseSIFT(step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8")
 
 
+def contrasted_sift() -> DenseSIFT:
+    """The same without patches that show nothing: as a Gaussian without width they would outweigh all others."""
+    return sift().set_params(low_contrast="drop")
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A named pipeline: what it is, where it is from, its features and the steps behind them."""
@@ -229,36 +234,42 @@ RECIPES = {
             "adapted mixtures, rows of probability product kernels",
             "liu2010 ch. 4",
             lambda: adapted(MixtureKernel("ppk", normalize=True), 1.0),
+            contrasted_sift,
         ),
         Recipe(
             "gmm-klk",
             "adapted mixtures, rows of Kullback-Leibler kernels",
             "liu2010 ch. 4",
             lambda: adapted(MixtureKernel("klk"), 1.0),
+            contrasted_sift,
         ),
         Recipe(
             "gmm-mle",
             "mixtures trained on each image alone, rows of Kullback-Leibler kernels",
             "liu2010 §4.3.2",
             unadapted,
+            contrasted_sift,
         ),
         Recipe(
             "mom-kl",
             "mixtures of reference images by KL",
             "liu2010 ch. 5",
             lambda: blended("kl", 200.0),
+            contrasted_sift,
         ),
         Recipe(
             "mom-ppk",
             "mixtures of reference images by Bhattacharyya",
             "liu2010 ch. 5",
             lambda: blended("bhattacharyya", RELEVANCE),
+            contrasted_sift,
         ),
         Recipe(
             "context-kl",
             "contextual similarity of adapted mixtures",
             "liu2010 ch. 6",
             lambda: adapted(ContextualSimilarity(iterations=2), 0.03),
+            contrasted_sift,
         ),
         Recipe(
             "words-chi2",
@@ -296,7 +307,7 @@ def make_recipe(name: str, color: bool = False) -> Pipeline:
     orientation = Pipeline([("features", RECIPES[name].features()), *RECIPES[name].build()])
     if not color:
         return orientation
-    if RECIPES[name].features is not sift:
+    if RECIPES[name].features not in (sift, contrasted_sift):
         raise ValueError(f"recipe {name!r} has features of its own that colours cannot replace; use it without colour")
     branch = Pipeline([("features", color_statistics()), *RECIPES[name].build()])
     return Pipeline([("classifier", LateFusion([("orh", orientation), ("col", branch)]))])
