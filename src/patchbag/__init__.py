@@ -18,7 +18,7 @@ _HOME = {
     "Bags": "patchbag.bags",
     "Categorizer": "patchbag.categorizer",
     "Channel": "patchbag.similarity.union",
-    "Channels": "patchbag.classifiers.fusion",
+    "Channels": "patchbag.channels",
     "ColorStatistics": "patchbag.features.color",
     "ContextualSimilarity": "patchbag.similarity.context",
     "DenseSIFT": "patchbag.features.dense_sift",

@@ -21,6 +21,17 @@ def shared() -> Any:
     return field(default=None, metadata={"shared": True})
 
 
+def sample_index(key: Any, n: int) -> Any:
+    """What cuts samples out of n, as a slice or an array of positions; a single sample stays a dataset of one."""
+    if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:  # scikit-learn's X[key, ...]
+        key = key[0]
+    if isinstance(key, int | np.integer):
+        if not -n <= key < n:
+            raise IndexError(f"sample {key} of {n} does not exist")
+        return slice(int(key) % n, int(key) % n + 1)
+    return key if isinstance(key, slice) else np.arange(n)[key]
+
+
 @dataclass(frozen=True, repr=False)
 class Records:
     """Base of the array datasets; subclasses declare the array fields."""
@@ -41,15 +52,8 @@ class Records:
         return 1
 
     def __getitem__(self, key: Any) -> Self:
-        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:  # scikit-learn's X[key, ...]
-            key = key[0]
-        if isinstance(key, int | np.integer):
-            if not -len(self) <= key < len(self):
-                raise IndexError(f"sample {key} of {len(self)} does not exist")
-            key = slice(int(key) % len(self), int(key) % len(self) + 1)
-        elif not isinstance(key, slice):
-            key = np.arange(len(self))[key]
-        return replace(self, **{name: a[key] for name, a in self.arrays().items()})
+        index = sample_index(key, len(self))
+        return replace(self, **{name: a[index] for name, a in self.arrays().items()})
 
     def check_shared(self, other: Self) -> None:
         """Raise if both know what all their samples share (the universal model) and it is not the same."""

@@ -6,7 +6,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import LinearSVC
 
 from patchbag.bags import Bags
-from patchbag.classifiers.fusion import Channels, LateFusion, average_scores
+from patchbag.channels import Channels
+from patchbag.classifiers.fusion import LateFusion, average_scores
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ averaging them supposes branches of one kind (as the papers' are).  Cost: that o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -24,65 +24,9 @@ from sklearn.utils.metaestimators import _BaseComposition, available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.channels import Channels
+
 SCORES = ("auto", "predict_proba", "decision_function")
-
-
-class Channels:
-    """Several datasets of the same n images, by name; indexing by samples cuts all of them.
-
-    >>> channels = Channels(orh=bags, col=colour_bags)
-    >>> channels[:10].names, channels["orh"] is bags
-    (('orh', 'col'), True)
-    """
-
-    def __init__(self, datasets: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-        self._datasets = {**(datasets or {}), **named}
-        if not self._datasets:
-            raise ValueError("Channels needs at least one dataset")
-        sizes = {name: len(data) for name, data in self._datasets.items()}
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"the channels must describe the same images, got {sizes}")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._datasets)
-
-    def __len__(self) -> int:
-        return len(next(iter(self._datasets.values())))
-
-    @property
-    def shape(self) -> tuple[int]:
-        return (len(self),)
-
-    @property
-    def ndim(self) -> int:
-        return 1
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            if key not in self._datasets:
-                raise KeyError(f"no channel {key!r}; there are {', '.join(self._datasets)}")
-            return self._datasets[key]
-        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:  # scikit-learn's X[key, ...]
-            key = key[0]
-        if isinstance(key, int | np.integer):
-            if not -len(self) <= key < len(self):
-                raise IndexError(f"sample {key} of {len(self)} does not exist")
-            key = slice(int(key) % len(self), int(key) % len(self) + 1)
-        index = key if isinstance(key, slice) else np.arange(len(self))[key]
-        return Channels({name: _take(data, index) for name, data in self._datasets.items()})
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"Channels({', '.join(f'{name}={data!r:.60}' for name, data in self._datasets.items())})"
-
-
-def _take(data: Any, index: Any) -> Any:
-    if isinstance(data, list):
-        return data[index] if isinstance(index, slice) else [data[i] for i in index]
-    return data[index]
 
 
 def average_scores(scores: Sequence[np.ndarray], weights: Sequence[float] | None = None) -> np.ndarray:

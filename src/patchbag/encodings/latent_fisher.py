@@ -165,9 +165,11 @@ def moment_arrays(statistics: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
     """Statistics as (n, C, K), (n, C, K, D), (n, C, K, D) contiguous arrays, and whether they have cells."""
     checked = check_moments(statistics)
     s0, has_cells = as_counts(checked)
-    s1, s2 = (
-        np.ascontiguousarray(np.asarray(s).reshape(*s0.shape, -1), dtype=s0.dtype) for s in (checked.s1, checked.s2)
-    )
+    dtype = np.result_type(
+        s0.dtype, np.asarray(checked.s1).dtype
+    )  # moments far from the origin are in double precision
+    s0 = s0.astype(dtype, copy=False)
+    s1, s2 = (np.ascontiguousarray(np.asarray(s).reshape(*s0.shape, -1), dtype=dtype) for s in (checked.s1, checked.s2))
     for name, s in (("s1", s1), ("s2", s2)):
         # a sum can only be finite if its terms are: one product is faster than isfinite on every number
         with np.errstate(over="ignore", invalid="ignore"):

@@ -30,7 +30,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.classifiers.fusion import Channels
+from patchbag.channels import Channels
 
 
 class FeatureChannels(TransformerMixin, _BaseComposition):
