@@ -149,7 +149,7 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
         if self.kernel == "klk":
             self.gamma_ = self._choose_gamma() if self.gamma is None else float(self.gamma)
         elif self.normalize:
-            self._reference_norms = self._norms(self.references_)
+            self.reference_norms_ = self._norms(self.references_)
         return self
 
     def transform(self, X: Mixtures) -> Any:
@@ -162,7 +162,7 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
             return xp.exp(-self.gamma_ * self._divergence(X, self.references_))
         rows = product_kernel(X, self.references_, self.rho, self.matching, dtype)
         if self.normalize:
-            rows /= self._norms(X)[:, None] * self._reference_norms[None, :]
+            rows /= self._norms(X)[:, None] * self.reference_norms_[None, :]
         return rows
 
     def _divergence(self, P: Mixtures, Q: Mixtures) -> Any:
