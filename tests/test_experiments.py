@@ -44,7 +44,7 @@ def test_runs_share_what_they_have_in_common(picture_folder, monkeypatch):
 
     monkeypatch.setattr("patchbag.mixture.statistics.clone", counting)
     runs = [
-        {"name": n, "recipe": "gmm-klk", "settings": {"adaptation.relevance": r}} for n, r in (("a", 1.0), ("b", 9.0))
+        {"name": n, "recipe": "gmm-ppk", "settings": {"adaptation.relevance": r}} for n, r in (("a", 1.0), ("b", 9.0))
     ]
     result = run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)
     assert fits.count("UniversalMixture") == 1

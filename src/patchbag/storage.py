@@ -43,6 +43,7 @@ CLASSES = {
     "Combination": "patchbag.classifiers.kernel_combination",
     "ContextualSimilarity": "patchbag.similarity.context",
     "DefiniteKernel": "patchbag.similarity.definite",
+    "Definiteness": "patchbag.similarity.definite",
     "DenseSIFT": "patchbag.features.dense_sift",
     "FeatureChannels": "patchbag.similarity.union",
     "FisherVector": "patchbag.encodings.fisher",

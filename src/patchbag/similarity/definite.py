@@ -123,8 +123,8 @@ class DefiniteKernel(TransformerMixin, BaseEstimator):
             self.projection_ = kept @ kept.T
             return self
         advice = (
-            "an SVM on it may be far off: clip it with DefiniteKernel('clip'), raise the relevance factor of the "
-            "adaptation, or use a linear classifier on the rows of similarities"
+            "a classifier on it may be far off (an SVM most of all, a linear one on rows of similarities least): raise "
+            "the relevance factor of the adaptation, or clip it with DefiniteKernel('clip')"
         )
         if self.action == "raise":
             raise ValueError(f"{self.definiteness_}; {advice}")
