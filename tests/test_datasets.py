@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchbag.datasets import FolderError, find_images, open_folder, random_split
+from patchbag.datasets import FolderError, find_images, half_of_smallest, open_folder, random_split
 from patchbag.images import load_image
 
 
@@ -106,3 +106,9 @@ def test_a_split_takes_the_same_number_of_every_class_and_is_decided_by_its_seed
     assert len(random_split(labels, 3, 0, test_per_class=2)[1]) == 4
     with pytest.raises(ValueError, match="class 'b' has 7 images: 7 for training leave none"):
         random_split(labels, 7, 0)
+
+
+def test_half_of_the_smallest_class_trains_where_nobody_said_how_many():
+    assert half_of_smallest(np.repeat(["a", "b"], [7, 30])) == 3
+    assert half_of_smallest(np.repeat(["a", "b"], [1, 30])) == 1
+    assert half_of_smallest(np.repeat(["a", "b"], [500, 300])) == 100

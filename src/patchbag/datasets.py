@@ -158,6 +158,11 @@ def find_images(arguments: Sequence[str]) -> list[str]:
     return list(found)
 
 
+def half_of_smallest(labels: np.ndarray, largest: int = 100) -> int:
+    """Training images a class where nobody said how many: half of the smallest class, from 1 to ``largest``."""
+    return int(np.clip(np.unique(labels, return_counts=True)[1].min() // 2, 1, largest))
+
+
 def random_split(
     labels: np.ndarray, train_per_class: int, random_state: Any = None, test_per_class: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:

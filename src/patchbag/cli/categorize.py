@@ -108,8 +108,12 @@ def evaluate(
     recipe: RecipeOption = "fisher",
     color: ColorOption = False,
     train_per_class: Annotated[
-        int, typer.Option(min=1, help="Random images a class that train; the rest tests.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Random images a class that train; the rest tests. Default: half of the smallest class, up to 100.",
+        ),
+    ] = None,
     splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
     seed: SeedOption = 0,
     settings: SetOption = None,
@@ -121,6 +125,7 @@ def evaluate(
     cache: CacheOption = True,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, an HTML report and a JSON file."""
+    from patchbag.datasets import half_of_smallest
     from patchbag.evaluation import evaluate as run
 
     categorizer = make_categorizer(recipe, settings, seed, color)
@@ -130,6 +135,8 @@ def evaluate(
         started = time.perf_counter()
         images, failures = readable_folder(folder, categorizer)
         describing = time.perf_counter() - started
+        if train_per_class is None:
+            train_per_class = half_of_smallest(images.labels)
         with screen.working("starting") as tell:
             result = run(images, categorizer, train_per_class=train_per_class, splits=splits, seed=seed, progress=tell)
     result.recipe, result.describing = recipe, describing
