@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/patchbag demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check src tests benchmarks
