@@ -301,28 +301,28 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     if any(r.get("series") for r in runs):
         figure, axes = _plot_curves(runs)
     else:
-        figure, axes = _plot_bars(runs)
+        figure, axes = _plot_points(runs)
     axes.set_title(result.get("title") or stem, fontsize=10)
     figure.savefig(plot_path, dpi=130)
     plt.close(figure)
     return data_path, plot_path
 
 
-def _plot_bars(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
-    """A bar a run, the published figure as a mark on it."""
+def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """A line a run: our figure with its standard deviation, and the published one."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7.5, 0.45 * len(runs) + 1.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.5, 0.4 * len(runs) + 1.6), layout="constrained")
     y = np.arange(len(runs))[::-1]
-    axes.barh(y, [r["mean"] for r in runs], xerr=[r.get("std", 0) for r in runs], color="#2b66b1", height=0.6)
+    ours, spread = [r["mean"] for r in runs], [r.get("std", 0) for r in runs]
+    axes.errorbar(ours, y, xerr=spread, fmt="o", color="#2b66b1", capsize=3, label="ours")
     marked = [(r["published"], at) for r, at in zip(runs, y) if r.get("published") is not None]
     if marked:
         axes.plot(*zip(*marked), "D", color="#b3402f", label="published")
-        axes.legend(loc="lower right")
     axes.set_yticks(y, [r["name"] for r in runs])
-    values = [r["mean"] for r in runs] + [m for m, _ in marked]
-    span = max(max(values) - min(values), 1e-9)
-    axes.set_xlim(max(0, min(values) - 0.6 * span - 1e-9), max(values) + 0.15 * span)
+    axes.set_ylim(-0.6, len(runs) - 0.4)
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure, axes
 
 
