@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from patchbag import cli
+from patchbag import Categorizer, cli
 from patchbag.cli import app, parse_settings, screen
 from patchbag.cli.files import check_output_folder, check_outputs
 
@@ -333,3 +333,10 @@ def test_every_option_has_a_help_text():
     assert len(parameters) > 20
     for command, parameter in parameters:
         assert parameter.help, (command, parameter.name)
+
+
+def test_colours_that_are_not_there_are_not_trained_on(picture_folder, tmp_path):
+    options = ["-r", "words", "-j", 1, "--color", *SMALL, "-o", tmp_path / "m"]
+    result = run("train", picture_folder, *options)
+    assert result.exit_code == 0 and "none of these images has colours" in result.output
+    assert not Categorizer.load(tmp_path / "m").color

@@ -7,7 +7,8 @@ import pytest
 
 from patchbag import Categorizer, experiments
 from patchbag.datasets import open_folder, random_split
-from patchbag.experiments import ExperimentError, list_experiments, load_experiment, run_experiment, write_results
+from patchbag.experiment_plots import write_results
+from patchbag.experiments import ExperimentError, list_experiments, load_experiment, run_experiment
 from patchbag.recipes import RECIPES, make_recipe
 
 SMALL = {"statistics.mixture.n_components": 3, "statistics.projection.n_components": 8}
@@ -201,3 +202,26 @@ def test_classes_can_be_left_out(picture_folder):
     names = open_folder(picture_folder).classes
     spec = {"data": picture_folder.name, "without": names[:1]}
     assert experiments.open_data(spec, picture_folder.parent).classes == names[1:]
+
+
+def test_a_slip_in_a_key_is_found(tmp_path):
+    path = tmp_path / "slip.toml"
+    path.write_text('kind = "toy"\nspilts = 3\n')
+    with pytest.raises(ExperimentError, match="unknown key 'spilts'; is it 'splits'"):
+        load_experiment(str(path))
+
+
+def test_colour_adds_a_branch_with_the_same_settings(picture_folder):
+    runs = [{"name": "both", "recipe": "words", "color": True}, {"name": "orientations", "recipe": "words"}]
+    result = run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)
+    model = experiments.run_pipeline(runs[0], SMALL).named_steps["classifier"]
+    sizes = [branch.get_params()["statistics__mixture__n_components"] for _, branch in model.branches]
+    assert sizes == [3, 3]
+    folder = open_folder(picture_folder)
+    train, test = random_split(folder.labels, 5, 0)
+    settings = {f"recipe__classifier__{b}__{k.replace('.', '__')}": v for b in ("orh", "col") for k, v in SMALL.items()}
+    direct = Categorizer("words", color=True, random_state=0).set_params(**settings)
+    direct.fit(folder.take(train).paths, folder.labels[train])
+    assert result["runs"][0]["accuracies"][0] == pytest.approx(
+        100 * direct.score(folder.take(test).paths, folder.labels[test])
+    )

@@ -90,8 +90,10 @@ def test_an_experiment_on_the_devkit(devkit):
     settings = {"statistics.mixture.n_components": 4, "statistics.projection.n_components": 8}
     spec = {"name": "x", "kind": "voc", "title": "t", "data": "VOCdevkit/VOC2007", "settings": settings}
     spec["run"] = [{"name": "words", "recipe": "words", "published": 12.0}]
-    row = run_experiment(spec, devkit.parents[1])["runs"][0]
+    spec["run"].append({"name": "with colours", "recipe": "words", "color": True})
+    row, both = run_experiment(spec, devkit.parents[1])["runs"]
     recipe = make_recipe("words").set_params(**{k.replace(".", "__"): v for k, v in settings.items()})
-    direct = evaluate_voc(recipe[:-1], devkit, C=row["C"])
+    direct = evaluate_voc([recipe[:-1]], devkit, C=row["C"][0])
     assert row["mean"] == pytest.approx(direct["mean"]) and row["mean"] > 90
     assert set(row["classes"]) == {"checks", "stripes"}
+    assert len(both["C"]) == 2 and both["mean"] > 80

@@ -8,6 +8,7 @@ Settings of recipes are checked when the recipes are made (:mod:`patchbag.settin
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ KINDS: dict[str, Any] = {
     "universal": str,
     "classifier": str,
     "whole": bool,
+    "color": bool,
     "splits": int,
     "seed": int,
     "train_per_class": int,
@@ -48,6 +50,8 @@ KINDS: dict[str, Any] = {
     "settings": dict,
     "over": dict,
 }
+# keys whose values are looked at by the study itself
+OTHERS = ("run", "published", "binary", "gain", "batch", "batch_size", "n_labels", "n_start", "n_test", "noise", "x")
 
 
 class ExperimentError(ValueError):
@@ -112,6 +116,10 @@ def _check_keys(table: dict[str, Any], needed: Sequence[str], where: str) -> Non
 
 
 def _check_kinds(table: dict[str, Any], where: str) -> None:
+    unknown = [key for key in table if key not in KINDS and key not in OTHERS]
+    if unknown:
+        nearest = difflib.get_close_matches(unknown[0], [*KINDS, *OTHERS], 1)
+        raise ExperimentError(f"{where}: unknown key {unknown[0]!r}" + (f"; is it {nearest[0]!r}?" if nearest else ""))
     for key, kind in KINDS.items():
         if key in table and not is_kind(table[key], kind):
             name = "a table" if kind is dict else kind_name(kind)

@@ -21,14 +21,14 @@ recipes (features, universal model, statistics, adapted mixtures) are computed o
 run learns the PCA and the universal model from the images of that folder instead of the split's training images.
 ``classes = [...]`` restricts the data, ``without = [...]`` leaves classes out.  ``over = { "encoding.n_topics" = [2, 4]
 }`` in a run repeats it for every value, which the plot shows as a curve (``published`` is then a list).  ``whole =
-true`` uses the first cell of the pyramid alone.
+true`` uses the first cell of the pyramid alone, ``color = true`` averages the answers of orientations and colours.
 
 Files with ``kind`` other than "evaluate" name a function of ``STUDIES``.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -55,7 +55,6 @@ __all__ = [
     "list_experiments",
     "load_experiment",
     "run_experiment",
-    "write_results",
 ]
 
 CHUNK = 256
@@ -122,25 +121,38 @@ def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) 
 
 
 def run_pipeline(run: dict[str, Any], shared: dict[str, Any]) -> Pipeline:
-    """The recipe of a run with the shared settings that it has, and its own; steps that pass through are taken out."""
-    pipeline = make_recipe(run["recipe"])
-    valid = pipeline.get_params(deep=True)
-    settings = {k.replace(".", "__"): v for k, v in shared.items()}
-    settings = {k: v for k, v in settings.items() if k in valid}
-    settings |= {k.replace(".", "__"): v for k, v in run.get("settings", {}).items()}
-    check_settings(pipeline, settings, f"run {run.get('name', 1)!r}: recipe {run['recipe']!r}")
-    pipeline.set_params(**settings)
+    """The recipe of a run with the shared settings that it has, and its own; steps that pass through are taken out.
+
+    With ``color`` the settings go to both branches, orientation and colour.
+    """
+    pipeline = make_recipe(run["recipe"], bool(run.get("color")))
+    branches = [f"classifier__{name}__" for name, _ in pipeline[-1].branches] if run.get("color") else [""]
+    for branch in branches:
+        valid = pipeline.get_params(deep=True)
+        settings = {f"{branch}{k.replace('.', '__')}": v for k, v in shared.items()}
+        settings = {k: v for k, v in settings.items() if k in valid}
+        settings |= {f"{branch}{k.replace('.', '__')}": v for k, v in run.get("settings", {}).items()}
+        check_settings(pipeline, settings, f"run {run.get('name', 1)!r}: recipe {run['recipe']!r}")
+        pipeline.set_params(**settings)
     pipeline.steps = [(name, step) for name, step in pipeline.steps if step != "passthrough"]
     if run.get("whole"):
         pipeline.steps.insert(2, ("whole", FunctionTransformer(whole_images)))
+    if run.get("color"):  # the branches describe the images, each in its own way
+        pipeline.steps.insert(0, ("images", FunctionTransformer(as_array)))
     return pipeline
+
+
+def as_array(images: list[str]) -> np.ndarray:
+    """Paths as an array, which can be cut by indices."""
+    return np.array(images, dtype=object)
 
 
 def check_runs(runs: list[dict[str, Any]], shared: dict[str, Any]) -> None:
     """Raise unless every run's recipe can be made and every shared setting is a parameter of one of them."""
     known: set[str] = set()
     for run in runs:
-        known |= set(run_pipeline(run, shared).get_params(deep=True))
+        names = run_pipeline(run, shared).get_params(deep=True)
+        known |= {re.sub(r"^classifier__(orh|col)__", "", name) for name in names}
     unknown = [name for name in shared if name.replace(".", "__") not in known]
     if unknown and runs:
         raise ExperimentError(f"no run has a parameter {unknown[0]!r} for the settings of all runs")
@@ -284,62 +296,3 @@ def _fit_predict(
         chunk = current[1][start : start + CHUNK]
         parts.append(model.predict(chunk if head is None else head.transform(chunk)))
     return np.concatenate(parts)
-
-
-def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
-    """JSON with every figure, and a plot of ours beside the published ones."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = result["name"].replace("/", "-")
-    data_path, plot_path = folder / f"{stem}.json", folder / f"{stem}.png"
-    data_path.write_text(json.dumps(result, indent=1))
-    runs = [r for r in result["runs"] if r.get("mean") is not None]
-    if any(r.get("series") for r in runs):
-        figure, axes = _plot_curves(runs)
-    else:
-        figure, axes = _plot_points(runs)
-    axes.set_title(result.get("title") or stem, fontsize=10)
-    figure.savefig(plot_path, dpi=130)
-    plt.close(figure)
-    return data_path, plot_path
-
-
-def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
-    """A line a run: our figure with its standard deviation, and the published one."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 0.4 * len(runs) + 1.6), layout="constrained")
-    y = np.arange(len(runs))[::-1]
-    ours, spread = [r["mean"] for r in runs], [r.get("std", 0) for r in runs]
-    axes.errorbar(ours, y, xerr=spread, fmt="o", color="#2b66b1", capsize=3, label="ours")
-    marked = [(r["published"], at) for r, at in zip(runs, y) if r.get("published") is not None]
-    if marked:
-        axes.plot(*zip(*marked), "D", color="#b3402f", label="published")
-    axes.set_yticks(y, [r["name"] for r in runs])
-    axes.set_ylim(-0.6, len(runs) - 0.4)
-    axes.grid(axis="x", alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    return figure, axes
-
-
-def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
-    """A curve a series over its x, and a horizontal line for each run that belongs to none."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
-    for name in dict.fromkeys(r.get("series") for r in runs if r.get("series")):
-        mine = [r for r in runs if r.get("series") == name]
-        x = [r["x"] for r in mine]
-        axes.errorbar(x, [r["mean"] for r in mine], [r.get("std", 0) for r in mine], marker="o", capsize=3, label=name)
-        axes.set_xscale("log", base=2 if min(x) >= 1 else 10)
-        axes.set_xticks(x, [f"{v:g}" for v in x])
-        axes.minorticks_off()
-    for i, r in enumerate(r for r in runs if not r.get("series")):
-        axes.axhline(r["mean"], color=f"C{7 + i % 3}", linestyle="--", linewidth=1, label=r["name"])
-    axes.set_ylabel("mean per-class accuracy, %")
-    axes.legend(fontsize=8)
-    return figure, axes

@@ -126,6 +126,12 @@ def load_image(
     return _from_array(source, name, mode, max_pixels, max_side)
 
 
+def has_color(source: Any) -> bool:
+    """Whether an image shows colours; a grey one saved as RGB, with a trace of tint from its compression, does not."""
+    pixels = load_image(source, mode="rgb", max_side=128).array
+    return float(np.ptp(pixels.astype(np.float32), axis=2).mean()) > 4.0
+
+
 def _opened(path: Path, name: str) -> Any:
     try:
         status = path.stat()

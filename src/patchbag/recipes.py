@@ -132,7 +132,7 @@ def unadapted() -> Steps:
     """The same with mixtures that are trained on each image alone, whose components have to be matched."""
     return [
         ("mixtures", MaximumLikelihoodMixtures(UniversalMixture(16), BagPCA(50))),
-        *adapted(MixtureKernel("klk", matching="matched"), 1.0)[2:],
+        *adapted(MixtureKernel("klk", matching="matched"), 1.0, ("definite", DefiniteKernel("warn")))[2:],
     ]
 
 

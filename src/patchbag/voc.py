@@ -103,19 +103,27 @@ def choose_C(gram: np.ndarray, truth: np.ndarray, train: np.ndarray, val: np.nda
     return max(C_GRID, key=quality)
 
 
-def evaluate_voc(encoder: Any, folder: str | Path, C: float | None = None) -> dict[str, Any]:
+def evaluate_voc(encoders: list[Any], folder: str | Path, C: float | None = None) -> dict[str, Any]:
     """Train on trainval, score on test by the rules of VOC 2007.
 
     Parameters
     ----------
-    encoder : images → vectors, a recipe without its classifier
-    C : of the SVMs; by default chosen on train and val
+    encoders : images → vectors, recipes without their classifiers; the scores of several are averaged
+    C : of the SVMs; by default chosen on train and val, for each encoder
 
     Returns
     -------
-    {"mean": in percent, "classes": {name: percent}, "C": C}
+    {"mean": in percent, "classes": {name: percent}, "C": one an encoder}
     """
-    training, testing = open_voc(folder, "trainval"), open_voc(folder, "test")
+    testing = open_voc(folder, "test")
+    scores, chosen = zip(*(_scores(encoder, folder, testing.paths, C) for encoder in encoders))
+    mean, values = mean_average_precision(testing.truth, np.mean(scores, axis=0))
+    return {"mean": 100 * mean, "classes": dict(zip(testing.classes, (100 * np.array(values)).tolist())), "C": chosen}
+
+
+def _scores(encoder: Any, folder: str | Path, images: list[str], C: float | None) -> tuple[np.ndarray, float]:
+    """(n, classes) scores of the images by machines on the encoder's vectors, and their C."""
+    training = open_voc(folder, "trainval")
     vectors = np.asarray(encoder.fit_transform(training.paths))
     gram = (vectors @ vectors.T).astype(np.float64)
     if C is None:
@@ -124,9 +132,7 @@ def evaluate_voc(encoder: Any, folder: str | Path, C: float | None = None) -> di
         C = choose_C(gram, training.truth, train, val)
     dual, intercept = train_machines(gram, training.truth, C)
     coefficients = vectors.T @ dual.astype(vectors.dtype)
-    scores = []
-    for start in range(0, len(testing), CHUNK):
-        part = np.asarray(encoder.transform(testing.paths[start : start + CHUNK]))
-        scores.append(part @ coefficients + intercept)
-    mean, values = mean_average_precision(testing.truth, np.concatenate(scores))
-    return {"mean": 100 * mean, "classes": dict(zip(testing.classes, (100 * np.array(values)).tolist())), "C": C}
+    parts = []
+    for start in range(0, len(images), CHUNK):
+        parts.append(np.asarray(encoder.transform(images[start : start + CHUNK])) @ coefficients + intercept)
+    return np.concatenate(parts), C

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import screen
-from patchbag.cli.files import check_outputs, describe_images, feature_cache, readable_folder
+from patchbag.cli.files import check_outputs, colors_of, describe_images, feature_cache, readable_folder
 from patchbag.cli.options import (
     CacheOption,
     ColorOption,
@@ -39,7 +39,7 @@ def train(
     seed: SeedOption = 0,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
-    categorizer = make_categorizer(recipe, settings, seed, color)
+    categorizer = make_categorizer(recipe, settings, seed, colors_of(folder, color))
     check_outputs(output, replaced=True)
     with feature_cache(cache) as place, settings_to_blame(settings):
         categorizer.set_params(n_jobs=jobs, cache=place)
@@ -128,7 +128,7 @@ def evaluate(
     from patchbag.datasets import half_of_smallest
     from patchbag.evaluation import evaluate as run
 
-    categorizer = make_categorizer(recipe, settings, seed, color)
+    categorizer = make_categorizer(recipe, settings, seed, colors_of(folder, color))
     check_outputs(json_path, report)
     with feature_cache(cache) as place, settings_to_blame(settings):
         categorizer.set_params(n_jobs=jobs, cache=place)

@@ -87,7 +87,8 @@ def reproduce(
     cache: CacheOption = True,
 ) -> None:
     """Run a published experiment and print our figures beside the published ones."""
-    from patchbag.experiments import list_experiments, load_experiment, run_experiment, write_results
+    from patchbag.experiment_plots import write_results
+    from patchbag.experiments import list_experiments, load_experiment, run_experiment
 
     if experiment is None:
         for name in list_experiments():

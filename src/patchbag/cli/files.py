@@ -12,6 +12,9 @@ from typing import Any
 
 from patchbag.cli import screen
 
+# images that are looked at to see whether a folder is in colour
+SAMPLED = 32
+
 
 @contextlib.contextmanager
 def feature_cache(keep: bool) -> Iterator[Any]:
@@ -68,6 +71,21 @@ def describe_images(categorizer: Any, paths: list[str]) -> list[Any]:
                     failures[index] = result
                 step()
     return [failures[i] for i in sorted(failures)]
+
+
+def colors_of(folder: Path, wanted: bool) -> bool:
+    """Whether to train on colours: if that is wanted, and some image of the folder has any."""
+    from patchbag.datasets import open_folder
+    from patchbag.images import ImageError, has_color
+
+    paths = open_folder(folder).paths if wanted else []
+    for path in paths[:: max(1, len(paths) // SAMPLED)]:
+        with contextlib.suppress(ImageError):  # listed when all images are described
+            if has_color(path):
+                return True
+    if wanted:
+        screen.say("none of these images has colours, so --color adds nothing and is left out", "yellow")
+    return False
 
 
 def readable_folder(folder: Path, categorizer: Any) -> tuple[Any, list[Any]]:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Results of experiments on disk: a JSON file with every figure, and a plot of ours beside the published ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
+    """JSON with every figure, and a plot of ours beside the published ones."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = result["name"].replace("/", "-")
+    data_path, plot_path = folder / f"{stem}.json", folder / f"{stem}.png"
+    data_path.write_text(json.dumps(result, indent=1))
+    runs = [r for r in result["runs"] if r.get("mean") is not None]
+    if any(r.get("series") for r in runs):
+        figure, axes = _plot_curves(runs)
+    else:
+        figure, axes = _plot_points(runs)
+    axes.set_title(result.get("title") or stem, fontsize=10)
+    figure.savefig(plot_path, dpi=130)
+    plt.close(figure)
+    return data_path, plot_path
+
+
+def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """A line a run: our figure with its standard deviation, and the published one."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 0.4 * len(runs) + 1.6), layout="constrained")
+    y = np.arange(len(runs))[::-1]
+    ours, spread = [r["mean"] for r in runs], [r.get("std", 0) for r in runs]
+    axes.errorbar(ours, y, xerr=spread, fmt="o", color="#2b66b1", capsize=3, label="ours")
+    marked = [(r["published"], at) for r, at in zip(runs, y) if r.get("published") is not None]
+    if marked:
+        axes.plot(*zip(*marked), "D", color="#b3402f", label="published")
+    axes.set_yticks(y, [r["name"] for r in runs])
+    axes.set_ylim(-0.6, len(runs) - 0.4)
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    return figure, axes
+
+
+def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """A curve a series over its x, and a horizontal line for each run that belongs to none."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    for name in dict.fromkeys(r.get("series") for r in runs if r.get("series")):
+        mine = [r for r in runs if r.get("series") == name]
+        x = [r["x"] for r in mine]
+        axes.errorbar(x, [r["mean"] for r in mine], [r.get("std", 0) for r in mine], marker="o", capsize=3, label=name)
+        axes.set_xscale("log", base=2 if min(x) >= 1 else 10)
+        axes.set_xticks(x, [f"{v:g}" for v in x])
+        axes.minorticks_off()
+    for i, r in enumerate(r for r in runs if not r.get("series")):
+        axes.axhline(r["mean"], color=f"C{7 + i % 3}", linestyle="--", linewidth=1, label=r["name"])
+    axes.set_ylabel("mean per-class accuracy, %")
+    axes.legend(fontsize=8)
+    return figure, axes
