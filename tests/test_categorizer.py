@@ -30,6 +30,7 @@ def test_a_recipe_tells_textures_apart(textures, recipe):
 
 # eighteen small pictures are few to learn priors from: better than chance (1/3) is all that is asked
 @pytest.mark.filterwarnings("ignore:the counts vary no more than independent draws")
+@pytest.mark.filterwarnings("ignore:.*is not positive semidefinite")
 @pytest.mark.parametrize("recipe", sorted(name for name in RECIPES if not name.startswith("gp-")))
 def test_every_recipe_survives_the_disk(textures, tmp_path, recipe):
     images, labels = textures

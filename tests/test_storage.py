@@ -10,8 +10,11 @@ import pytest
 from safetensors.numpy import save_file
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import Pipeline
+from sklearn.svm import SVC
 
-from patchbag import Categorizer, UniversalMixture, storage
+import patchbag
+from patchbag import Categorizer, LinearClassifier, UniversalMixture, storage
+from patchbag.similarity.context_histograms import ContextualHistograms
 from patchbag.storage import ModelFileError
 
 # written by version 0.1.0 of patchbag (tests/data/make_model.py); it must load for ever
@@ -142,3 +145,36 @@ def test_every_class_that_a_model_may_name_exists():
 
     for name, module in storage.CLASSES.items():
         assert isinstance(getattr(import_module(module), name), type)
+
+
+# public estimators that no model consists of, and why
+NOT_STORED = {
+    "ActiveLearner": "a dialogue with its pool of images; what it has trained is a GaussianProcessCategorizer",
+    "GaussianProcessQuery": "the settings of an ActiveLearner",
+}
+
+
+def test_every_public_estimator_can_be_part_of_a_model():
+    public = {name: getattr(patchbag, name) for name in patchbag.__all__ if name != "__version__"}
+    estimators = {name for name, value in public.items() if isinstance(value, type) and hasattr(value, "get_params")}
+    assert estimators - set(storage.CLASSES) == set(NOT_STORED)
+    assert all(public[name].__module__ == storage.CLASSES[name] for name in estimators - set(NOT_STORED))
+
+
+@pytest.mark.parametrize("divergence", ["kl", "bhattacharyya"])
+@pytest.mark.parametrize("context", [None, np.full(5, 0.2)])
+def test_contextual_similarities_of_histograms_survive_a_round_trip(divergence, context, tmp_path):
+    X = np.random.default_rng(0).dirichlet(np.ones(5), size=12)
+    recipe = Pipeline([("context", ContextualHistograms(divergence, context=context)), ("linear", LinearClassifier())])
+    recipe.fit(X, np.tile(["city", "coast"], 6))
+    again = storage.load(storage.save(recipe, tmp_path / "m"))
+    assert np.array_equal(again[0].transform(X), recipe[0].transform(X))
+    assert np.array_equal(again.decision_function(X), recipe.decision_function(X))
+
+
+def test_what_cannot_be_saved_is_named_with_what_can(tmp_path):
+    with pytest.raises(TypeError, match=r"SVC, which .* cannot hold.*LinearClassifier and GaussianProcessCategorizer"):
+        storage.save(Pipeline([("svm", SVC(kernel="precomputed"))]), tmp_path / "m")
+    own = ContextualHistograms(lambda q, m: ((q - m) ** 2).sum(axis=-1)).fit(np.full((3, 4), 0.25))
+    with pytest.raises(TypeError, match=r"ContextualHistograms\.divergence is a builtins\.function"):
+        storage.save(own, tmp_path / "m")

@@ -77,5 +77,13 @@ class Records:
         for part in parts[1:]:
             parts[0].check_shared(part)
         columns = [part.arrays() for part in parts]
+        for i, column in enumerate(columns):
+            for name, a in column.items():
+                first = tuple(columns[0][name].shape[1:])
+                if tuple(a.shape[1:]) != first:
+                    raise ValueError(
+                        f"these {cls.__name__} cannot be put together: the {name} of a sample have shape {first} in "
+                        f"part 0 and {tuple(a.shape[1:])} in part {i}; make all of them with one model"
+                    )
         xp = array_namespace(*columns[0].values())
         return replace(parts[0], **{name: xp.concat([c[name] for c in columns], axis=0) for name in columns[0]})

@@ -41,6 +41,7 @@ CLASSES = {
     "Channel": "patchbag.similarity.union",
     "ColorStatistics": "patchbag.features.color",
     "Combination": "patchbag.classifiers.kernel_combination",
+    "ContextualHistograms": "patchbag.similarity.context_histograms",
     "ContextualSimilarity": "patchbag.similarity.context",
     "DefiniteKernel": "patchbag.similarity.definite",
     "Definiteness": "patchbag.similarity.definite",
@@ -212,6 +213,7 @@ def _encode_object(value: Any, tensors: dict[str, np.ndarray], where: str) -> An
         raise TypeError(
             f"{where} is a {type(value).__module__}.{name}, which a model file cannot hold; "
             "models consist of patchbag's own steps and a few of scikit-learn's"
+            + ("; LinearClassifier and GaussianProcessCategorizer can be saved" if hasattr(value, "predict") else "")
         )
     params, state = _parts(value)
     tree: dict[str, Any] = {"$object": name}

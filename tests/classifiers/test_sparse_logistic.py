@@ -1,10 +1,15 @@
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
-from patchbag.classifiers.sparse_logistic import SparseLogistic, largest_penalty, replace_diagonal
+from patchbag.classifiers import sparse_logistic
+from patchbag.classifiers.sparse_logistic import SparseLogistic, fit_intercept, largest_penalty, replace_diagonal
 
 
 @pytest.fixture
@@ -16,6 +21,17 @@ def similarities():
     x = np.array([centres[c] for c in y]) + rng.normal(size=(120, 2))
     gram = np.exp(-((x[:, None] - x[None]) ** 2).sum(axis=-1) / 4)
     return gram[:90, :90], y[:90], gram[90:, :90], y[90:]
+
+
+def unbalanced(sizes, separation, seed=0, test=10):
+    """Similarities of training points and ``test`` times as many new ones, classes of unequal size in 20 dimensions."""
+    rng = np.random.default_rng(seed)
+    centres = separation * rng.normal(size=(len(sizes), 20))
+    y, y_test = (np.repeat(np.arange(len(sizes)), times * np.array(sizes)) for times in (1, test))
+    x, x_test = (centres[c] + rng.normal(size=(len(c), 20)) for c in (y, y_test))
+    squared = [((a**2).sum(axis=1)[:, None] + (x**2).sum(axis=1) - 2 * a @ x.T) for a in (x, x_test)]
+    width = squared[0].mean()
+    return np.exp(-squared[0] / width), y, np.exp(-squared[1] / width), y_test
 
 
 def objective(parameters, X, sign, penalty):
@@ -76,7 +92,8 @@ def test_penalty_is_chosen_by_cross_validation(similarities):
     model = SparseLogistic().fit(X, y)
     # the strongest penalty whose accuracy no later one beats by much
     chosen = list(model.penalties_).index(model.penalty_)
-    assert model.scores_.max() <= model.scores_[chosen] + 2 * 0.003
+    assert len(model.scores_) == len(model.penalties_) == 6
+    assert model.scores_.max() <= model.scores_[chosen] + 0.003
     assert (model.scores_[:chosen] < model.scores_[chosen]).all()
     assert model.score(X_test, y_test) > 0.8
     assert model.penalty_ == SparseLogistic(n_threads=1).fit(X, y).penalty_
@@ -134,3 +151,95 @@ def test_wrong_use_is_named(similarities):
         SparseLogistic(0.1).fit(X, y).predict(X[:, :80])
     with pytest.raises(ValueError, match="NaN"):
         SparseLogistic(0.1).fit(X * np.nan, y)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("spread", [0, 1e-3, 1, 1e3])
+def test_intercept_makes_the_mean_sigmoid_the_share_of_positives(spread, sign):
+    target = np.arange(50) < 4
+    scores = sign * spread * np.random.default_rng(0).normal(size=50) ** 3
+    assert expit(scores + fit_intercept(scores, target)).mean() == pytest.approx(0.08, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [None, "global", "columns"])
+@pytest.mark.parametrize("penalty", [0.003, 0.03, 0.3])
+def test_intercept_is_not_penalised(scale, penalty):
+    X, y, _, _ = unbalanced([60, 20, 10], 0.5)
+    model = SparseLogistic(penalty, scale=scale).fit(X, y)
+    np.testing.assert_allclose(expit(model.decision_function(X)).mean(axis=0), [6 / 9, 2 / 9, 1 / 9], atol=1e-9)
+
+
+def test_coefficients_are_those_of_a_free_intercept():
+    # before the intercept's penalty was made small beside λ, α made up for it
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(120, 3))
+    y = (X[:, 0] + rng.normal(size=120) > 1.8).astype(int)
+    model = SparseLogistic(0.05, scale=None, tol=1e-8, max_iter=5000).fit(X, y)
+    args = (X - X.mean(axis=0), 2 * y - 1, 0.05)
+    bounds = [(0, None)] * 6 + [(None, None)]
+    best = minimize(objective, np.zeros(7), args, bounds=bounds, options={"ftol": 1e-14, "gtol": 1e-9})
+    np.testing.assert_allclose(model.coef_[0], best.x[:3] - best.x[3:6], atol=1e-3)
+    np.testing.assert_allclose(model.intercept_[0], best.x[-1], atol=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 100, 1e3, 1e6])
+def test_without_scaling_the_unit_changes_only_the_penalty(factor):
+    X, y, X_test, _ = unbalanced([60, 20, 10], 0.5)
+    options = {"scale": None, "tol": 1e-7, "max_iter": 5000}
+    a, b = SparseLogistic(1e-3, **options).fit(X, y), SparseLogistic(factor * 1e-3, **options).fit(factor * X, y)
+    assert a.n_kept_ == b.n_kept_ > 0
+    np.testing.assert_allclose(b.coef_ * factor, a.coef_, atol=1e-3)
+    np.testing.assert_allclose(b.predict_proba(factor * X_test), a.predict_proba(X_test), atol=1e-4)
+
+
+# powers of two: no number is rounded otherwise, so that no held-out image changes sides
+@pytest.mark.parametrize("factor", [2.0**-10, 2.0**10])
+def test_choice_of_the_penalty_follows_the_unit(factor):
+    X, y, X_test, _ = unbalanced([60, 20, 10], 0.5)
+    a, b = SparseLogistic(scale=None).fit(X, y), SparseLogistic(scale=None).fit(factor * X, y)
+    assert b.penalty_ == pytest.approx(factor * a.penalty_)
+    assert b.n_kept_ == a.n_kept_
+    np.testing.assert_allclose(b.predict_proba(factor * X_test), a.predict_proba(X_test), atol=1e-4)
+
+
+@pytest.mark.parametrize("multinomial", [False, True])
+@pytest.mark.parametrize("scale", [None, "columns"])
+def test_where_nothing_is_kept_probabilities_are_the_shares_of_the_classes(multinomial, scale):
+    X, y, X_test, _ = unbalanced([60, 20, 10], 0.5)
+    model = SparseLogistic(10, scale=scale, multinomial=multinomial).fit(X, y)
+    assert model.n_kept_ == 0
+    np.testing.assert_allclose(model.predict_proba(X_test), np.tile([6 / 9, 2 / 9, 1 / 9], (len(X_test), 1)))
+    two = SparseLogistic(10, scale=scale).fit(X[30:], np.minimum(y, 1)[30:])
+    np.testing.assert_allclose(two.predict_proba(X_test), 0.5)
+
+
+def test_choice_of_the_penalty_does_not_give_up_a_rare_class():
+    X, y, X_test, y_test = unbalanced([190, 10], 0.5, seed=2)
+    model = SparseLogistic().fit(X, y)
+    strongest = SparseLogistic(model.penalties_[0]).fit(X, y)
+    found, given_up = ((m.predict(X_test) == y_test)[y_test == 1].mean() for m in (model, strongest))
+    assert found > 0.6 > given_up + 0.2
+    # scores are means over the classes: calling everything negative is worth one half
+    assert model.scores_[0] < 0.7
+
+
+def test_the_result_does_not_depend_on_the_number_of_cores(monkeypatch):
+    # threads would: liblinear has one random generator a process
+    monkeypatch.setattr(sparse_logistic, "SERIAL", 0)
+    X, y, _, _ = unbalanced([40] * 6, 0.5, test=1)
+    one, *several = (SparseLogistic(0.001, n_threads=n).fit(X, y) for n in (1, 2, 2))
+    for model in several:
+        np.testing.assert_array_equal(model.kept_, one.kept_)
+        np.testing.assert_allclose(model.coef_, one.coef_, rtol=1e-9)
+
+
+def test_a_last_fit_that_did_not_converge_is_said_once(similarities):
+    X, y, _, _ = similarities
+    with pytest.warns(ConvergenceWarning, match=r"3 of 3 problems did not converge in max_iter=2 ") as seen:
+        SparseLogistic(0.001, max_iter=2).fit(X, y)
+    assert len(seen) == 1
+    with pytest.warns(ConvergenceWarning, match="the solver did not converge"):
+        SparseLogistic(0.001, max_iter=2, multinomial=True).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SparseLogistic(0.02).fit(X, y)

@@ -184,3 +184,48 @@ def test_check_compares_components_and_dimensions():
         Mixtures(*mixtures()).check(like=Mixtures(*mixtures(k=5)))
     with pytest.raises(ValueError, match="expected weights"):
         Mixtures(mixtures()[0], mixtures()[1], mixtures(d=3)[2]).check()
+
+
+def test_adapt_itself_checks_its_options(universal, images):
+    s = collected(images, universal)
+    for options, message in (
+        ({"weight_prior": "unifrom"}, "weight_prior must be one of"),
+        ({"relevance": -1}, "relevance must be a number"),
+        ({"relevance": np.nan}, "relevance must be a number"),
+        ({"variance_floor": 0}, "variance_floor must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            adapt(s.s0, s.s1, s.s2, universal, **options)
+
+
+def test_a_negative_count_is_called_so(universal, images):
+    s = collected(images, universal)
+    s.s0[1, 2] = -1
+    with pytest.raises(ValueError, match="image 1 of 3 has a negative count in component 2"):
+        MAPAdaptation().fit_transform(s)
+
+
+@pytest.mark.parametrize("count", [1e-40, 1e-44])
+def test_without_prior_a_count_too_small_to_invert_keeps_the_universal_gaussian(count):
+    u = check_parameters([0.5, 0.5], [[0.0], [50.0]], np.ones((2, 1)))
+    arrays = ([[10, count]], [[[1.0], [50 * count]]], [[[10.0], [2500 * count]]])
+    s = Statistics(*(np.array(a, np.float32) for a in arrays), universal=u)
+    found = MAPAdaptation(0).fit_transform(s)
+    np.testing.assert_allclose(found.means[0, :, 0], [0.1, 50])
+    np.testing.assert_allclose(found.variances[0, :, 0], [0.99, 1], rtol=1e-6)
+
+
+def test_bags_are_numbered_in_the_whole_input_whatever_the_chunks(images, monkeypatch):
+    chunks = Bags.chunks
+    monkeypatch.setattr(Bags, "chunks", lambda self, size: chunks(self, 1))
+    model = MaximumLikelihoodMixtures(UniversalMixture(2, random_state=0)).fit(Bags.from_list(images))
+    assert len(model.transform(Bags.from_list(images))) == 3
+    with pytest.raises(ValueError, match="bag 2 of 3 has 1 descriptors"):
+        model.transform(Bags.from_list([*images[:2], images[2][:1]]))
+    with pytest.raises(ValueError, match="bag 1 of 3: "):
+        model.transform(Bags.from_list([images[0], images[1] * np.nan, images[2]]))
+
+
+def test_mixtures_of_different_sizes_cannot_be_concatenated():
+    with pytest.raises(ValueError, match=r"Mixtures cannot be put together: .* \(4,\) in part 0 and \(5,\) in part 1"):
+        Mixtures.concatenate([Mixtures(*mixtures()), Mixtures(*mixtures(k=5))])

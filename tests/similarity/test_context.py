@@ -111,3 +111,31 @@ def test_wrong_use_is_named(make_mixtures):
         ContextualSimilarity(context=check_parameters(u.weights[0], u.means[0], u.variances[0])).fit(X)
     with pytest.raises(ValueError, match="iterations must be at least 1"):
         ContextualSimilarity(iterations=0).fit(X)
+
+
+@pytest.mark.parametrize("matching", ["one-to-one", "all"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [(5, 3), (32, 50)])
+def test_one_half_where_either_is_the_context_also_in_the_symmetric_similarity(make_mixtures, matching, dtype, size):
+    k, d = size
+    P, u = make_mixtures(4, k, d, seed=1, spread=0.2), make_mixtures(1, k, d, seed=5, spread=0.2)
+    X = Mixtures.concatenate([P, u])
+    for iterations in (None, 2):
+        found = contextual_similarity(X, X, u, matching=matching, iterations=iterations, dtype=dtype)
+        np.testing.assert_array_equal(found[-1], 0.5)
+        np.testing.assert_array_equal(found[:, -1], 0.5)
+        if iterations is None:
+            np.testing.assert_array_equal(found.diagonal()[:-1], 1)
+    # one direction: p = u is undefined, q = u is best explained by the context
+    found = contextual_similarity(X, X, u, symmetric=False, matching=matching, dtype=dtype)
+    np.testing.assert_array_equal(found[:, -1], 0.5)
+    np.testing.assert_allclose(found[-1, :-1], 0, atol=1e-3)
+    np.testing.assert_array_equal(found.diagonal()[:-1], 1)
+
+
+def test_how_near_the_context_counts_as_equal_follows_the_precision(make_mixtures):
+    u = make_mixtures(1, seed=5)
+    moved = u.means + 1e-5 * np.random.default_rng(0).normal(size=(3, 5, 3))
+    near = Mixtures(np.repeat(u.weights, 3, 0), moved, np.repeat(u.variances, 3, 0))
+    np.testing.assert_allclose(contextual_similarity(near, near, u, dtype=np.float64).diagonal(), 1)
+    np.testing.assert_array_equal(contextual_similarity(near, near, u, dtype=np.float32), 0.5)

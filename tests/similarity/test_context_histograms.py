@@ -96,3 +96,33 @@ def test_wrong_input_is_named(words):
         contextual_histograms(Q, P, u[:11] / u[:11].sum())
     with pytest.raises(ValueError, match="must return one number a pair"):
         contextual_histograms(Q, P, u, lambda q, m: (q - m) ** 2)
+
+
+@pytest.mark.parametrize("divergence", ["kl", "bhattacharyya", kl])
+def test_one_half_where_either_is_the_context_also_in_the_symmetric_similarity(words, divergence):
+    P, _, u = words
+    X = np.concatenate([P, u[None]])
+    found = contextual_histograms(X, X, u, divergence)
+    np.testing.assert_array_equal(found[-1], 0.5)
+    np.testing.assert_array_equal(found[:, -1], 0.5)
+    found = contextual_histograms(X, X, u, divergence, symmetric=False)
+    np.testing.assert_array_equal(found[:, -1], 0.5)
+    np.testing.assert_allclose(found[-1, :-1], 0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_a_divergence_that_is_nan_is_named_with_its_pair(words):
+    P, Q, u = words
+    Q[2] = np.eye(12)[0]
+    with pytest.raises(ValueError, match="NaN between histogram 2 and a blend of reference 0"):
+        contextual_histograms(Q, P, u, lambda q, m: (q * np.log(q / m)).sum(axis=-1))
+
+
+def test_fit_checks_divergence_and_context(words):
+    P, _, u = words
+    with pytest.raises(ValueError, match="divergence must be one of"):
+        ContextualHistograms("foo").fit(P)
+    with pytest.raises(ValueError, match="the context: histogram 0 of 1 sums to 12"):
+        ContextualHistograms(context=np.ones(12)).fit(P)
+    with pytest.raises(ValueError, match=r"one histogram of 12 words, got shape \(11,\)"):
+        ContextualHistograms(context=u[:11] / u[:11].sum()).fit(P)

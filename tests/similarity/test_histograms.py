@@ -89,3 +89,10 @@ def test_wrong_input_is_named(words):
         HistogramKernel("rbf").fit(A)
     with pytest.raises(ValueError, match="mean distance is 0"):
         HistogramKernel(exponential=True).fit(A[[0, 0]])
+
+
+def test_a_histogram_with_nan_is_named(words):
+    A = words[0].copy()
+    A[3, 1] = np.nan
+    with pytest.raises(ValueError, match="histogram 3 of 20 has an entry that is NaN"):
+        HistogramKernel().fit(A)

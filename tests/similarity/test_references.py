@@ -1,14 +1,18 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 from oracles import references as oracle
 from oracles.gaussians import grid, kl_integral, mixture_density, product_integral
 from oracles.mixtures import components
 from patchbag.bags import Bags
+from patchbag.channels import Channels
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.similarity import matching
-from patchbag.similarity.references import ReferenceWeights, reference_weights, sampled_weights
+from patchbag.similarity import matching, point_estimates
+from patchbag.similarity.references import ReferenceWeights, blend_weights, reference_weights, sampled_weights
 
 MEASURES = {"kl": oracle.kl_weights, "bhattacharyya": oracle.bhattacharyya_weights}
 
@@ -88,7 +92,7 @@ def test_toy_example_weights_converge_to_one_half_each_of_the_perfect_matches(de
     for measure in ("kl", "bhattacharyya"):
         found = reference_weights(q, p, measure, iterations=None, dtype=np.float64)
         np.testing.assert_allclose(found, [[0.5, 0.5, 0]], atol=1e-3)
-    samples = Bags.from_list([matching.draw(q, 4000, 0)])
+    samples = Bags.from_list([point_estimates.draw(q, 4000, 0)])
     found = sampled_weights(samples, p, iterations=None, dtype=np.float64)
     np.testing.assert_allclose(found, [[0.5, 0.5, 0]], atol=0.08)
 
@@ -164,3 +168,61 @@ def test_wrong_use_is_named(make_mixtures):
         sampling.transform([np.zeros((2, 3)), np.full((2, 3), np.nan)])
     with pytest.raises(ValueError, match="descriptors have 2 dimensions, the reference mixtures 3"):
         sampling.transform([np.zeros((2, 2))])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("share", [0.0, 1e-35])
+def test_a_component_of_weight_zero_does_not_drown_the_others(precision, share):
+    # component 0 is the same everywhere and weighs nothing; component 1 is far from every reference's
+    means = np.zeros((3, 2, 60))
+    means[:, 1] = 8 * np.random.default_rng(0).normal(size=(3, 60))
+    X = Mixtures(np.array([[share, 1.0]] * 3), means, np.ones((3, 2, 60)))
+    for measure in MEASURES:
+        for iterations in (1, 3, None):
+            found = ReferenceWeights(measure, iterations=iterations, precision=precision).fit_transform(X)
+            np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+    if share == 0:
+        alone = Mixtures(np.ones((3, 1)), means[:, 1:], np.ones((3, 1, 60)))
+        expected = ReferenceWeights("bhattacharyya", precision=precision).fit_transform(alone)
+        found = ReferenceWeights("bhattacharyya", precision=precision).fit_transform(X)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_weights_stay_equal_where_no_reference_answers():
+    logs = np.full((2, 1, 3), -np.inf)
+    for measure in MEASURES:
+        np.testing.assert_allclose(blend_weights(logs.copy(), np.full((1, 2), 0.5), measure), 1 / 3)
+
+
+def test_sampling_works_in_a_pipeline_and_leaves_out_the_image_itself(make_mixtures):
+    R = Mixtures.concatenate([make_mixtures(8, seed=1, spread=0.2), make_mixtures(8, seed=7, spread=0.2)])
+    R.means[8:] += 1.5
+    bags = Bags.from_list([point_estimates.draw(R[i], 30, i) for i in range(16)])
+    channels = Channels(mixtures=R, bags=bags)
+    sampling = ReferenceWeights("sampling", precision="float64")
+    found = sampling.fit_transform(channels)
+    assert (found.diagonal() == 0).all()
+    others = np.delete(np.arange(16), 3)
+    alone = ReferenceWeights("sampling", precision="float64").fit(R[others]).transform(bags[3:4])
+    np.testing.assert_allclose(found[3, others], alone[0], rtol=1e-8)
+    np.testing.assert_array_equal(sampling.transform(channels), sampling.transform(bags))
+    whole = ReferenceWeights("sampling", precision="float64", leave_out_self=False).fit_transform(channels)
+    np.testing.assert_array_equal(whole, sampling.transform(bags))
+    pipeline = make_pipeline(ReferenceWeights("sampling"), LogisticRegression(C=100))
+    search = GridSearchCV(pipeline, {"referenceweights__iterations": [1, 3]}, cv=2, error_score="raise")
+    assert search.fit(channels, np.repeat([0, 1], 8)).best_score_ > 0.8
+
+
+def test_wrong_use_of_sampling_is_named(make_mixtures):
+    R = make_mixtures(4)
+    bags = Bags.from_list([np.zeros((2, 3))] * 4)
+    with pytest.raises(TypeError, match=r"fit_transform takes Channels\(mixtures=..., bags=...\), got Mixtures"):
+        ReferenceWeights("sampling").fit_transform(R)
+    with pytest.raises(ValueError, match="needs a channel 'bags'; there are mixtures"):
+        ReferenceWeights("sampling").fit_transform(Channels(mixtures=R))
+    with pytest.raises(ValueError, match="matching='all' does not apply to measure='sampling'"):
+        ReferenceWeights("sampling", matching="all").fit(R)
+    with pytest.raises(TypeError, match="measure='kl' takes Mixtures; only 'sampling' takes Channels"):
+        ReferenceWeights().fit(Channels(mixtures=R, bags=bags))
+    with pytest.raises(ValueError, match="measure must be one of"):
+        reference_weights(R, R, "ppk")

@@ -111,6 +111,16 @@ def _first(wrong: Any) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(index, tuple(wrong.shape)))
 
 
+def check_options(relevance: float, variance_floor: float, weight_prior: str) -> None:
+    """Raise unless these options of :func:`adapt` make sense."""
+    if np.isnan(relevance) or relevance < 0:
+        raise ValueError(f"relevance must be a number ≥ 0, got {relevance!r}")
+    if not 0 < variance_floor < np.inf:
+        raise ValueError(f"variance_floor must be a positive fraction, got {variance_floor!r}")
+    if weight_prior not in WEIGHT_PRIORS:
+        raise ValueError(f"weight_prior must be one of {WEIGHT_PRIORS}, got {weight_prior!r}")
+
+
 def adapt(
     s0: Any,
     s1: Any,
@@ -133,6 +143,7 @@ def adapt(
     -------
     weights (..., K), means (..., K, D), variances (..., K, D), in the dtype of s1
     """
+    check_options(relevance, variance_floor, weight_prior)
     xp = array_namespace(s0, s1, s2)
     where = {"dtype": s1.dtype, "device": device(s1)}
     w, mu, sigma2 = (xp.asarray(a, **where) for a in (universal.weights, universal.means, universal.variances))
@@ -143,10 +154,12 @@ def adapt(
     total = xp.sum(s0, axis=-1, keepdims=True)
     weights = (s0 + relevance * n_components * prior) / (total + relevance * n_components)
     mass = s0 + relevance
-    count, share = s0[..., None], 1 / xp.where(mass > 0, mass, xp.ones_like(mass))[..., None]
+    # a component without descriptors and without prior stands at the universal Gaussian; so does one whose mass is so
+    # small that its inverse would overflow
+    known = mass >= xp.finfo(s1.dtype).smallest_normal
+    count, share = s0[..., None], 1 / xp.where(known, mass, xp.ones_like(mass))[..., None]
     gap = (s1 - count * mu) * share
-    # a component without descriptors and without prior stands at the universal Gaussian
-    prior_mass = xp.where(mass > 0, xp.full_like(mass, relevance), xp.ones_like(mass))[..., None]
+    prior_mass = xp.where(known, xp.full_like(mass, relevance), xp.ones_like(mass))[..., None]
     spread = (s2 - 2 * mu * s1 + count * mu * mu + prior_mass * sigma2) * share
     return weights, mu + gap, xp.maximum(spread - gap * gap, variance_floor * sigma2)
 
@@ -165,6 +178,10 @@ def adapt_statistics(statistics: Statistics, universal: GaussianParameters, **op
             f"{universal.n_components} components in {universal.dimension} dimensions"
         )
     xp = array_namespace(s0)
+    negative = s0 < 0
+    if bool(xp.any(negative)):
+        image, component = _first(negative)
+        raise ValueError(f"image {image} of {len(statistics)} has a negative count in component {component}")
     empty = xp.sum(s0, axis=1) <= 0
     if bool(xp.any(empty)):
         raise ValueError(
@@ -248,12 +265,7 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
         self.n_threads = n_threads
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        if np.isnan(self.relevance) or self.relevance < 0:
-            raise ValueError(f"relevance must be a number ≥ 0, got {self.relevance!r}")
-        if not 0 < self.variance_floor < np.inf:
-            raise ValueError(f"variance_floor must be a positive fraction, got {self.variance_floor!r}")
-        if self.weight_prior not in WEIGHT_PRIORS:
-            raise ValueError(f"weight_prior must be one of {WEIGHT_PRIORS}, got {self.weight_prior!r}")
+        check_options(self.relevance, self.variance_floor, self.weight_prior)
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, got {self.iterations!r}")
         if self.mixture is not None:

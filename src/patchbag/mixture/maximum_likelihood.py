@@ -25,24 +25,38 @@ def maximum_likelihood(bags: Bags, mixture: UniversalMixture, n_threads: int | N
 
     A component keeps at least the schedule's ``variance_floor``; an image needs at least K descriptors.
     """
-    n_components = mixture.n_components
+    _check_sizes(bags, mixture)
+    weights, means, variances = _train(bags, mixture, n_threads, 0, len(bags))
+    return Mixtures(weights, means, variances).check(what="image mixtures")
+
+
+def _check_sizes(bags: Bags, mixture: UniversalMixture) -> None:
+    n_components = int(mixture.n_components)
     small = np.flatnonzero(bags.sizes < n_components)
     if len(small):
         raise ValueError(
             f"bag {small[0]} of {len(bags)} has {bags.sizes[small[0]]} descriptors, too few to train {n_components} "
             "Gaussians by maximum likelihood; use MAP adaptation or fewer components"
         )
+
+
+def _train(
+    bags: Bags, mixture: UniversalMixture, n_threads: int | None, first: int, total: int
+) -> tuple[np.ndarray, ...]:
+    """Weights, means and variances of bags that are number ``first`` and following of ``total``."""
     options = {**mixture.get_params(), "n_threads": 1}
 
     def job(i: int) -> tuple[Any, ...]:
         with warnings.catch_warnings():
             # starved components are the expected weakness of this baseline, not news about each image
             warnings.filterwarnings("ignore", message=".*were re-seeded")
-            fitted = UniversalMixture(**options).fit(bags[i])
+            try:
+                fitted = UniversalMixture(**options).fit(bags[i])
+            except ValueError as error:
+                raise ValueError(f"bag {first + i} of {total}: {error}") from error
         return fitted.weights_, fitted.means_, fitted.variances_
 
-    weights, means, variances = (np.stack(c) for c in zip(*map_threads(job, range(len(bags)), n_threads)))
-    return Mixtures(weights, means, variances).check(what="image mixtures")
+    return tuple(np.stack(c) for c in zip(*map_threads(job, range(len(bags)), n_threads)))
 
 
 class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
@@ -75,9 +89,13 @@ class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
         schedule = UniversalMixture(16) if self.mixture is None else self.mixture
         if not isinstance(schedule.n_components, int | np.integer):
             raise ValueError(f"an image's mixture needs a number of components, not {schedule.n_components!r}")
-        parts = []
+        _check_sizes(bags, schedule)
+        parts: list[tuple[np.ndarray, ...]] = []
+        done = 0
         for chunk in bags.chunks(1 << 18):
             if self.projection_ is not None:
                 chunk = self.projection_.transform(chunk)
-            parts.append(maximum_likelihood(chunk, schedule, self.n_threads))
-        return Mixtures.concatenate(parts)
+            parts.append(_train(chunk, schedule, self.n_threads, done, len(bags)))
+            done += len(chunk)
+        weights, means, variances = (np.concatenate(c) for c in zip(*parts))
+        return Mixtures(weights, means, variances).check(what="image mixtures")

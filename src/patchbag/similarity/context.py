@@ -8,8 +8,10 @@ context u, the universal model say (liu2010, eq. 6.3-6.5):
 
     cs_f(q, p | u) = \arg\max_{0 \le \omega \le 1} f(q, \omega p + (1-\omega) u)\ [+ f(p, \omega q + (1-\omega) u)],
 
-symmetric with the second term (the default, as in the thesis).  cs = 1 when q = p; when p = u it is undefined and set
-to 1/2.
+symmetric with the second term (the default, as in the thesis).  cs = 1 when q = p.  When p = u the first term does not
+depend on ω and the thesis sets cs = 1/2; the symmetric similarity follows that convention where either p = u or q = u
+(the other term alone would give 0), and 1/2 goes before 1 where all three are the same.  "The same" means up to the
+rounding of the precision: mean ratios within 1e-4 of one in float32, 1e-12 in float64.
 
 Between mixtures, f = -KL by Hershey and Olsen's bound (6.13).  With :math:`r_i = a_i(q, p) / a_i(q, u)` the ratio of
 how well p and u answer component i of q (``matching.log_affinities``), one maximises the concave
@@ -21,11 +23,11 @@ few EM steps from ω = 1/2 (6.16, 6.17): early stopping, which the thesis tunes 
 q) is below 1.
 
 Cost a pair: two cross-entropies of K components (8·K·D flops in BLAS) and 2·K divisions an iteration; blocks of images
-keep memory near 200 MB beyond the result.
+keep memory near 200 MB beyond the result.  Word histograms have the same similarity in ``context_histograms``.
 
 Slip.  As printed, (6.16) normalises over p_j and u_j for each j apart, so that the γ's of component i sum to more than
 one when several j answer; the sums over j belong into the denominator.  One-to-one, there is a single j and no
-difference. Word histograms have the same similarity in ``context_histograms``.
+difference.
 """
 
 from __future__ import annotations
@@ -40,16 +42,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
+from patchbag.similarity.checks import check_mixtures, check_pair
 from patchbag.similarity.gaussians import left_features, right_features
 from patchbag.similarity.matching import by_component, component_frame, log_affinities, log_weights
-from patchbag.similarity.mixtures import check_mixtures
 from patchbag.threads import map_threads
 
 MATCHINGS = ("one-to-one", "all")
 BLOCK_NUMBERS = 1 << 23
 TILE = 64
-# below this mean distance of the ratios from one, p and u are the same for float32
-FLAT = 1e-4
+# below this mean distance of the ratios from one, p and u are the same (it goes with the square if q is near u too)
+FLAT = {"float32": 1e-4, "float64": 1e-12}
 # exp(±60): a component that only one of p and u answers
 MAX_LOG_RATIO = 60.0
 NEWTON_STEPS = 60
@@ -67,20 +69,21 @@ def _slope(ratios, weights, omega, slope, curvature):  # pragma: no cover - comp
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _share_tile(forward, own, backward, theirs, iterations, out):  # pragma: no cover - compiled
+def _share_tile(forward, own, backward, theirs, iterations, flat, out):  # pragma: no cover - compiled
     """ω of one image with a tile of others: ratios (K, width), weights own (K,), theirs (K, width)."""
     k, width = forward.shape
     symmetric = backward.shape[0] > 0
     omega, low, high = np.full(width, 0.5), np.zeros(width), np.ones(width)
     slope, curvature, weights = np.empty(width), np.empty(width), np.empty(width)
-    total, distance = np.zeros(width), np.zeros(width)
+    total, their_total = np.zeros(width), np.zeros(width)
+    distance, their_distance = np.zeros(width), np.zeros(width)
     for i in range(k):
         for j in range(width):
             total[j] += own[i]
             distance[j] += own[i] * abs(forward[i, j] - 1.0)
             if symmetric:
-                total[j] += theirs[i, j]
-                distance[j] += theirs[i, j] * abs(backward[i, j] - 1.0)
+                their_total[j] += theirs[i, j]
+                their_distance[j] += theirs[i, j] * abs(backward[i, j] - 1.0)
     # the optimum needs the slopes at both ends first: steps -2 and -1
     for step in range(0 if iterations > 0 else -2, iterations if iterations > 0 else NEWTON_STEPS):
         if step < 0:
@@ -98,7 +101,7 @@ def _share_tile(forward, own, backward, theirs, iterations, out):  # pragma: no 
         for j in range(width):
             if iterations > 0:
                 # Σ w ω r / (1 - ω + ω r) = ω Σ w + ω (1 - ω) · slope: the EM step in terms of the slope
-                omega[j] += omega[j] * (1.0 - omega[j]) * slope[j] / total[j]
+                omega[j] += omega[j] * (1.0 - omega[j]) * slope[j] / (total[j] + their_total[j])
             elif step == -2:
                 if slope[j] <= 0:
                     high[j] = 0.0
@@ -118,7 +121,7 @@ def _share_tile(forward, own, backward, theirs, iterations, out):  # pragma: no 
         if iterations == 0 and step >= 0 and moved < NEWTON_TOLERANCE:
             break
     for j in range(width):
-        if distance[j] <= FLAT * total[j]:
+        if distance[j] <= flat * total[j] or (symmetric and their_distance[j] <= flat * their_total[j]):
             out[j] = 0.5
         elif iterations == 0 and high[j] == 0.0:
             out[j] = 0.0
@@ -129,7 +132,7 @@ def _share_tile(forward, own, backward, theirs, iterations, out):  # pragma: no 
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _shares(forward, own, backward, theirs, iterations, out):  # pragma: no cover - compiled
+def _shares(forward, own, backward, theirs, iterations, flat, out):  # pragma: no cover - compiled
     """ω of every pair: ratios (K, n, m), weights own (n, K) and theirs (K, m); iterations = 0 runs to the optimum."""
     n, m = out.shape
     n_tiles = (m + TILE - 1) // TILE
@@ -142,6 +145,7 @@ def _shares(forward, own, backward, theirs, iterations, out):  # pragma: no cove
             backward[:, image, start:stop] if backward.shape[0] > 0 else forward[:0, image, start:stop],
             theirs[:, start:stop],
             iterations,
+            flat,
             out[image, start:stop],
         )
 
@@ -163,13 +167,13 @@ def best_shares(
 
     Returns
     -------
-    (n, m)
+    (n, m); 1/2 where all forward ratios, or all backward ratios, are one
     """
     out = np.empty(forward.shape[1:], forward.dtype)
     if backward is None or theirs is None:
         backward, theirs = forward[:0], np.empty((forward.shape[2], 0))
     columns = np.ascontiguousarray(np.asarray(theirs, np.float64).T)
-    _shares(forward, np.asarray(own, np.float64), backward, columns, iterations or 0, out)
+    _shares(forward, np.asarray(own, np.float64), backward, columns, iterations or 0, FLAT[out.dtype.name], out)
     return out
 
 
@@ -235,9 +239,18 @@ def contextual_similarity(
     matching: str = "one-to-one",
     iterations: int | None = None,
     dtype: Any = np.float32,
+    check: bool = True,
 ) -> np.ndarray:
-    """Contextual KL similarity of every pair in the context of the one mixture given (6.13-6.17): ``(n, m)``."""
+    """Contextual KL similarity of every pair in the context of the one mixture given (6.13-6.17): ``(n, m)``.
+
+    ``check=False`` takes the input as it is.
+    """
     dtype = np.dtype(dtype)
+    if check:
+        check_pair(P, Q, one_to_one=matching == "one-to-one")
+        check_mixtures(context, Q, matching == "one-to-one", what="the context")
+        if len(context) != 1:
+            raise ValueError(f"the context must be one mixture, got {len(context)}")
     p_context, q_context = (_context_logs(X, context, matching).astype(dtype) for X in (P, Q))
 
     def ratios(logs: np.ndarray, relative_to: np.ndarray) -> np.ndarray:
@@ -329,13 +342,6 @@ class ContextualSimilarity(TransformerMixin, BaseEstimator):
     def transform(self, X: Mixtures) -> np.ndarray:
         """Similarities ``(n, number of references)``."""
         check_is_fitted(self, "references_")
-        check_mixtures(X).check(like=self.references_)
-        return contextual_similarity(
-            X,
-            self.references_,
-            self.context_,
-            self.symmetric,
-            self.matching,
-            self.iterations,
-            np.dtype(self.precision),
-        )
+        check_mixtures(X, self.references_, one_to_one=self.matching == "one-to-one")
+        options = self.symmetric, self.matching, self.iterations, np.dtype(self.precision)
+        return contextual_similarity(X, self.references_, self.context_, *options, check=False)

@@ -12,7 +12,8 @@ For histograms q, p and a context u, all summing to one, the contextual similari
   with the blend as first argument (6.7), Csiszár divergences on either side (6.9, 6.10).
 
 The first two are minimised by Newton's method inside a bracket, on the sign of the derivative; a user's function by
-golden section, batched over pairs.  cs = 1 when q = p.  Where p = u it is undefined and set to 1/2.
+golden section, batched over pairs.  cs = 1 when q = p; 1/2, by the thesis' convention,
+where p = u or, if symmetric, either is u (also if all three are the same).
 
 Words that p and u both lack add a constant whatever ω, and are left out.  Cost: V divisions a pair and step, about ten
 steps ("kl", "bhattacharyya"); 40 calls a block of pairs for a user's function.
@@ -67,7 +68,7 @@ def _shares(Q, P, u, kl, symmetric, out):  # pragma: no cover - compiled
         q, p = Q[a], P[b]
         gap = np.abs(p - u).sum()
         if symmetric:
-            gap += np.abs(q - u).sum()
+            gap = min(gap, np.abs(q - u).sum())
         if gap <= FLAT:
             out[a, b] = 0.5
             continue
@@ -120,7 +121,7 @@ def contextual_histograms(
     divergence : ``"kl"``, ``"bhattacharyya"`` or a function f(q, m) of ``(..., V)`` arrays, convex in m
     """
     Q, P = (np.ascontiguousarray(check_histograms(a, normalized=True), np.float64) for a in (Q, P))
-    u = np.ascontiguousarray(check_histograms(np.asarray(context)[None], normalized=True)[0], np.float64)
+    u = check_context(context)
     if not Q.shape[1] == P.shape[1] == len(u):
         raise ValueError(
             f"histograms of {Q.shape[1]} and {P.shape[1]} words, context of {len(u)}: they must be the same"
@@ -134,6 +135,17 @@ def contextual_histograms(
     return out
 
 
+def check_context(context: Any, n_words: int | None = None) -> np.ndarray:
+    """The context as a float64 histogram ``(V,)`` that sums to one."""
+    context = np.asarray(context)
+    if context.ndim != 1 or (n_words is not None and len(context) != n_words):
+        raise ValueError(f"the context must be one histogram of {n_words or 'V'} words, got shape {context.shape}")
+    try:
+        return np.ascontiguousarray(check_histograms(context[None], normalized=True)[0], np.float64)
+    except ValueError as error:
+        raise ValueError(f"the context: {error}") from error
+
+
 def _golden(
     Q: np.ndarray, P: np.ndarray, u: np.ndarray, f: Callable[[np.ndarray, np.ndarray], np.ndarray], symmetric: bool
 ) -> np.ndarray:
@@ -144,7 +156,7 @@ def _golden(
     for start in range(0, len(Q), step):
         q, p = Q[start : start + step, None, :], P[None]
 
-        def cost(omega: np.ndarray, q: np.ndarray = q, p: np.ndarray = p) -> np.ndarray:
+        def cost(omega: np.ndarray, q: np.ndarray = q, p: np.ndarray = p, start: int = start) -> np.ndarray:
             w = omega[..., None]
             value = np.asarray(f(np.broadcast_to(q, (*w.shape[:2], len(u))), w * p + (1 - w) * u))
             if symmetric:
@@ -152,6 +164,12 @@ def _golden(
             if value.shape != omega.shape:
                 raise ValueError(
                     f"the divergence must return one number a pair, shape {omega.shape}; got {value.shape}"
+                )
+            if np.isnan(value).any():
+                i, j = np.argwhere(np.isnan(value))[0]
+                raise ValueError(
+                    f"the divergence is NaN between histogram {start + i} and a blend of reference {j} with the "
+                    f"context (share {omega[i, j]:.3g}); let words that both lack add 0"
                 )
             return value
 
@@ -169,8 +187,10 @@ def _golden(
         # a minimum at the border is only approached from inside
         at_zero, at_one, inside = cost(np.zeros_like(omega)), cost(np.ones_like(omega)), cost(omega)
         omega = np.where(at_one <= inside, 1.0, np.where(at_zero < inside, 0.0, omega))
-        flat = np.abs(p - u).sum(axis=-1) + (np.abs(q - u).sum(axis=-1) if symmetric else 0)
-        out[start : start + step] = np.where(flat <= FLAT, 0.5, omega)
+        gap = np.abs(p - u).sum(axis=-1)
+        if symmetric:
+            gap = np.minimum(gap, np.abs(q - u).sum(axis=-1))
+        out[start : start + step] = np.where(gap <= FLAT, 0.5, omega)
     return out
 
 
@@ -200,8 +220,11 @@ class ContextualHistograms(TransformerMixin, BaseEstimator):
         self.context = context
 
     def fit(self, X: Any, y: Any = None) -> Self:
+        if not callable(self.divergence) and self.divergence not in DIVERGENCES:
+            raise ValueError(f"divergence must be one of {DIVERGENCES} or a function, got {self.divergence!r}")
         self.references_ = check_histograms(X, normalized=True)
         self.context_ = self.references_.mean(axis=0) if self.context is None else np.asarray(self.context)
+        check_context(self.context_, self.references_.shape[1])
         self.n_features_in_ = self.references_.shape[1]
         return self
 

@@ -42,7 +42,10 @@ SUM_TOLERANCE = 1e-3
 
 def check_histograms(X: Any, normalized: bool = False) -> np.ndarray:
     """X as a float array (n, V) of finite numbers ≥ 0, each row summing to one if ``normalized``."""
-    X = check_array(X, dtype=[np.float64, np.float32], input_name="histograms")
+    X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="histograms")
+    broken = np.flatnonzero(~np.isfinite(X).all(axis=1))
+    if len(broken):
+        raise ValueError(f"histogram {broken[0]} of {len(X)} has an entry that is NaN or infinite")
     negative = np.flatnonzero(X.min(axis=1) < 0)
     if len(negative):
         raise ValueError(

@@ -19,15 +19,13 @@ matched PPK             Σ αi β_π(i) K^ρ(pi, q_π(i))                    π 
 ======================  =============================================  ========================
 
 and the mixtures of references (5.15-5.25) and contextual similarities (6.13-6.17) of the neighbouring modules.  Two
-more estimates of KL(p‖q) average ln p/q over points: drawn from p (Monte Carlo, 4.16), or chosen (unscented,
-4.17-4.19).
+more estimates of KL(p‖q), from points, are in ``point_estimates``.
 
 Cost a pair with K components in D dimensions: 4·K²·D flops in BLAS for cross-entropies (K·D one-to-one), about 8·K²·D
-for product kernels; 2·D·K points times K densities for the unscented transform.
+for product kernels.
 
 Slips in the text.  For ρ ≤ 1, (4.11) is a *lower* bound of the kernel (Jensen; the thesis says upper), and upper for ρ
-≥ 1; in (4.17), d is the number of dimensions, not of points.  A component of weight zero counts with weight
-``WEIGHT_FLOOR`` where its logarithm is needed.
+≥ 1.  A component of weight zero counts with weight ``WEIGHT_FLOOR`` where its logarithm is needed.
 """
 
 from __future__ import annotations
@@ -37,11 +35,9 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
-from sklearn.utils import check_random_state
 
-from patchbag.mixture.accumulate import log_densities
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.mixture.parameters import GaussianParameters
+from patchbag.similarity.checks import check_pair, check_range
 from patchbag.similarity.gaussians import (
     check_rho,
     entropy,
@@ -102,6 +98,8 @@ def log_affinities(
 
 
 Compute = Callable[[Mixtures], np.ndarray]
+# logarithms of what the kernels of each p and of each q are divided by, (n,) and (m,)
+LogNorms = tuple[np.ndarray, np.ndarray] | None
 
 
 def by_component(mixtures: Mixtures) -> tuple[Any, Any]:
@@ -246,8 +244,10 @@ def _all_products(P: Mixtures, Q: Mixtures, rho: float, power: int, matching: st
 # --- kernels and divergences between mixtures ------------------------------------------------------------------------
 
 
-def kl_matched(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> np.ndarray:
+def kl_matched(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, check: bool = True) -> np.ndarray:
     """KL(p‖q) by matching each component with its best answer (4.20-4.21): ``(n, m)``."""
+    if check:
+        check_pair(P, Q)
     alpha = np.asarray(P.weights, np.float64)
     own = np.sum(alpha * (log_weights(alpha) - entropy(np.asarray(P.variances, np.float64))), axis=1)
     out = np.empty((len(P), len(Q)), dtype)
@@ -256,8 +256,10 @@ def kl_matched(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> np.ndarray:
     return out
 
 
-def kl_variational(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> np.ndarray:
+def kl_variational(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, check: bool = True) -> np.ndarray:
     """KL(p‖q) as a difference of variational bounds on cross-entropies (4.22-4.23): ``(n, m)``; can be negative."""
+    if check:
+        check_pair(P, Q)
     alpha = np.asarray(P.weights, np.float64)
     own = np.empty(len(P))
     for i in range(len(P)):
@@ -269,26 +271,56 @@ def kl_variational(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> np.ndar
     return out
 
 
-def product_one_to_many(P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = np.float32) -> np.ndarray:
+def product_one_to_many(
+    P: Mixtures,
+    Q: Mixtures,
+    rho: float = 0.5,
+    dtype: Any = np.float32,
+    log_norms: LogNorms = None,
+    check: bool = True,
+) -> np.ndarray:
     """Σ_i Σ_j α_i β_j K^ρ(p_i, q_j) (4.11): ``(n, m)``."""
+    if check:
+        check_pair(P, Q)
     out = np.empty((len(P), len(Q)), dtype)
     for rows, logs in log_affinities(P, Q, "product", "all", rho, dtype):
-        out[rows] = np.einsum("nk,knm->nm", np.asarray(P.weights[rows], np.float64), np.exp(logs, dtype=np.float64))
-    return out
+        out[rows] = _exponential_sum(P, rows, logs, log_norms)
+    return out if log_norms is not None else check_range(out, P, Q, rho)
 
 
-def bhattacharyya_bound(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> np.ndarray:
+def bhattacharyya_bound(
+    P: Mixtures, Q: Mixtures, dtype: Any = np.float32, log_norms: LogNorms = None, check: bool = True
+) -> np.ndarray:
     """Hershey and Olsen's lower bound on the Bhattacharyya kernel (4.12): ``(n, m)``."""
+    if check:
+        check_pair(P, Q)
+    doubled = None if log_norms is None else (2 * log_norms[0], 2 * log_norms[1])
     out = np.empty((len(P), len(Q)), dtype)
     for rows, logs in log_affinities(P, Q, "squared-product", "all", dtype=dtype):
-        squares = np.einsum("nk,knm->nm", np.asarray(P.weights[rows], np.float64), np.exp(logs, dtype=np.float64))
-        out[rows] = np.sqrt(squares)
+        out[rows] = np.sqrt(_exponential_sum(P, rows, logs, doubled))
     return out
 
 
-def product_matched(P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = np.float32) -> np.ndarray:
+def _exponential_sum(P: Mixtures, rows: slice, logs: np.ndarray, log_norms: LogNorms) -> np.ndarray:
+    """Σ_i α_i a_i of a block of pairs in float64, divided by the norms whose logarithms are given."""
+    if log_norms is not None:
+        logs = logs - (log_norms[0][rows, None] + log_norms[1])
+    return np.einsum("nk,knm->nm", np.asarray(P.weights[rows], np.float64), np.exp(logs, dtype=np.float64))
+
+
+def product_matched(
+    P: Mixtures,
+    Q: Mixtures,
+    rho: float = 0.5,
+    dtype: Any = np.float32,
+    log_norms: LogNorms = None,
+    check: bool = True,
+) -> np.ndarray:
     """Σ_i α_i β_π(i) K^ρ(p_i, q_π(i)) with the mapping π of (4.20): ``(n, m)``, not symmetric."""
     rho = check_rho(rho)
+    if check:
+        check_pair(P, Q)
+    norms = (np.zeros(len(P)), np.zeros(len(Q))) if log_norms is None else log_norms
     k, m = Q.n_components, len(Q)
     means, variances = _flat(Q)
     coordinates = frame(means.astype(np.float64), variances.astype(np.float64))
@@ -309,54 +341,8 @@ def product_matched(P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = np.
             v = sigma2 + variances[chosen]
             logs = 0.5 * (1 - rho) * np.log(sigma2 * variances[chosen]) - 0.5 * np.log(v * rho)
             logs -= 0.5 * rho * (mu - means[chosen]) ** 2 / v - 0.5 * (1 - 2 * rho) * np.log(2 * np.pi)
-            out[i, start:stop] = np.asarray(P.weights[i], np.float64) @ (beta[chosen] * np.exp(logs.sum(axis=-1)))
+            terms = np.exp(logs.sum(axis=-1) - norms[0][i] - norms[1][start:stop])
+            out[i, start:stop] = np.asarray(P.weights[i], np.float64) @ (beta[chosen] * terms)
 
     list(map_threads(job, range(len(P))))
-    return out
-
-
-def log_density(points: np.ndarray, mixture: Mixtures) -> np.ndarray:
-    """ln p(x) of every point ``(T, D)`` under the one mixture given: ``(T,)``, float64."""
-    weights, means, variances = (np.asarray(a[0], np.float64) for a in mixture.arrays().values())
-    parameters = GaussianParameters(np.maximum(weights, WEIGHT_FLOOR), means, variances)
-    return np.asarray(np.logaddexp.reduce(log_densities(np.asarray(points, np.float64), parameters), axis=1))
-
-
-def kl_unscented(P: Mixtures, Q: Mixtures, dtype: Any = np.float64) -> np.ndarray:
-    """KL(p‖q) from 2·D sigma points a component (4.17-4.19): ``(n, m)``."""
-    d = P.dimension
-
-    def job(i: int) -> np.ndarray:
-        offsets = np.sqrt(d * np.asarray(P.variances[i], np.float64))[:, :, None] * np.eye(d)
-        means = np.asarray(P.means[i], np.float64)[:, None]
-        points = np.concatenate([means + offsets, means - offsets], axis=1).reshape(-1, d)
-        share = np.repeat(np.asarray(P.weights[i], np.float64), 2 * d) / (2 * d)
-        own = share @ log_density(points, P[i])
-        return np.array([own - share @ log_density(points, Q[j]) for j in range(len(Q))])
-
-    return np.array(list(map_threads(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
-
-
-def kl_monte_carlo(
-    P: Mixtures, Q: Mixtures, n_samples: int = 1000, random_state: Any = None, dtype: Any = np.float64
-) -> np.ndarray:
-    """KL(p‖q) from ``n_samples`` points drawn from each p (4.16): ``(n, m)``."""
-    if n_samples < 1:
-        raise ValueError(f"n_samples must be at least 1, got {n_samples}")
-    random = check_random_state(random_state)
-    seeds = random.randint(np.iinfo(np.int32).max, size=len(P))
-
-    def job(i: int) -> np.ndarray:
-        points = draw(P[i], n_samples, seeds[i])
-        own = log_density(points, P[i])
-        return np.array([np.mean(own - log_density(points, Q[j])) for j in range(len(Q))])
-
-    return np.array(list(map_threads(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
-
-
-def draw(mixture: Mixtures, size: int, random_state: Any = None) -> np.ndarray:
-    """``size`` points from the one mixture given: ``(size, D)``."""
-    random = check_random_state(random_state)
-    weights, means, variances = (np.asarray(a[0], np.float64) for a in mixture.arrays().values())
-    chosen = random.choice(len(weights), size, p=weights / weights.sum())
-    return means[chosen] + np.sqrt(variances[chosen]) * random.standard_normal((size, means.shape[1]))
+    return out if log_norms is not None else check_range(out, P, Q, rho)

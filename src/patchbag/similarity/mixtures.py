@@ -11,7 +11,7 @@ Between mixtures neither has a closed form.  The estimates on offer (liu2010, ch
 * ``"one-to-one"``: components correspond because both mixtures were adapted from one universal model (4.13, 4.24); see
   ``one_to_one``.  Linear in the number of components, and as good as the slow ones on adapted mixtures.
 * ``"one-to-many"`` (PPK), ``"matched"``, ``"variational"``, and for KL ``"unscented"`` and ``"monte-carlo"``: for any
-  two mixtures; see ``matching``.  Quadratic in the number of components.
+  two mixtures; see ``matching`` and ``point_estimates``.  Quadratic in the number of components.
 
 γ is by default the inverse of the mean SKL of a subset of the references (§4.3.1).
 
@@ -34,28 +34,47 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.similarity import matching as pairs
+from patchbag.similarity.checks import check_mixtures, check_pair, log_self_products
 from patchbag.similarity.gaussians import check_rho
 from patchbag.similarity.one_to_one import product_one_to_one, symmetric_kl_one_to_one
+from patchbag.similarity.point_estimates import kl_monte_carlo, kl_unscented, random_seed
 
 PRODUCT_MATCHINGS = ("one-to-one", "one-to-many", "matched", "variational")
 DIVERGENCE_MATCHINGS = ("one-to-one", "matched", "variational", "unscented", "monte-carlo")
 
 
 def product_kernel(
-    P: Mixtures, Q: Mixtures, rho: float = 0.5, matching: str = "one-to-one", dtype: Any = np.float32
+    P: Mixtures,
+    Q: Mixtures,
+    rho: float = 0.5,
+    matching: str = "one-to-one",
+    dtype: Any = np.float32,
+    log_norms: pairs.LogNorms = None,
+    check: bool = True,
 ) -> Any:
-    """PPK of every pair: ``(n, m)``; matching is one of ``PRODUCT_MATCHINGS``."""
+    """PPK of every pair: ``(n, m)``; matching is one of ``PRODUCT_MATCHINGS``.
+
+    Parameters
+    ----------
+    log_norms : logarithms of norms (n,) of P and (m,) of Q to divide by, see ``log_product_norms``; where ρ ≠ ½ the
+        kernel scales with variances to the power of the dimension, and only the quotient may fit into a float
+    check : P and Q are checked; False if that was done
+    """
+    if matching not in PRODUCT_MATCHINGS:
+        raise ValueError(f"matching of a product kernel must be one of {PRODUCT_MATCHINGS}, got {matching!r}")
+    if check:
+        check_pair(P, Q, one_to_one=matching == "one-to-one")
     if matching == "one-to-one":
-        return product_one_to_one(P, Q, rho, dtype)
+        return product_one_to_one(P, Q, rho, dtype, log_norms, check=False)
     if matching == "one-to-many":
-        return pairs.product_one_to_many(P, Q, rho, dtype)
+        return pairs.product_one_to_many(P, Q, rho, dtype, log_norms, check=False)
     if matching == "matched":
-        return (pairs.product_matched(P, Q, rho, dtype) + pairs.product_matched(Q, P, rho, dtype).T) / 2
-    if matching == "variational":
-        if rho != 0.5:
-            raise ValueError(f"the variational bound (4.12) is of the Bhattacharyya kernel, rho = 0.5; got rho = {rho}")
-        return pairs.bhattacharyya_bound(P, Q, dtype)
-    raise ValueError(f"matching of a product kernel must be one of {PRODUCT_MATCHINGS}, got {matching!r}")
+        swapped = None if log_norms is None else log_norms[::-1]
+        forward = pairs.product_matched(P, Q, rho, dtype, log_norms, check=False)
+        return (forward + pairs.product_matched(Q, P, rho, dtype, swapped, check=False).T) / 2
+    if rho != 0.5:
+        raise ValueError(f"the variational bound (4.12) is of the Bhattacharyya kernel, rho = 0.5; got rho = {rho}")
+    return pairs.bhattacharyya_bound(P, Q, dtype, log_norms, check=False)
 
 
 def symmetric_kl(
@@ -65,24 +84,40 @@ def symmetric_kl(
     dtype: Any = np.float32,
     n_samples: int = 1000,
     random_state: Any = None,
+    check: bool = True,
 ) -> Any:
-    """SKL of every pair: ``(n, m)``; matching is one of ``DIVERGENCE_MATCHINGS``."""
-    if matching == "one-to-one":
-        return symmetric_kl_one_to_one(P, Q, dtype)
-    if matching == "monte-carlo":
-        forward = pairs.kl_monte_carlo(P, Q, n_samples, random_state, dtype)
-        return forward + pairs.kl_monte_carlo(Q, P, n_samples, random_state, dtype).T
-    estimates = {"matched": pairs.kl_matched, "variational": pairs.kl_variational, "unscented": pairs.kl_unscented}
-    if matching not in estimates:
+    """SKL of every pair: ``(n, m)``; matching is one of ``DIVERGENCE_MATCHINGS``.
+
+    ``check=False`` takes P and Q as they are; Monte Carlo uses one seed for both directions.
+    """
+    if matching not in DIVERGENCE_MATCHINGS:
         raise ValueError(f"matching of a KL divergence must be one of {DIVERGENCE_MATCHINGS}, got {matching!r}")
-    return estimates[matching](P, Q, dtype) + estimates[matching](Q, P, dtype).T
+    if check:
+        check_pair(P, Q, one_to_one=matching == "one-to-one")
+    if matching == "one-to-one":
+        return symmetric_kl_one_to_one(P, Q, dtype, check=False)
+    if matching == "monte-carlo":
+        seed = random_seed(random_state)
+        forward, backward = (kl_monte_carlo(*pq, n_samples, seed, dtype, check=False) for pq in ((P, Q), (Q, P)))
+        return forward + backward.T
+    estimates = {"matched": pairs.kl_matched, "variational": pairs.kl_variational, "unscented": kl_unscented}
+    return estimates[matching](P, Q, dtype, check=False) + estimates[matching](Q, P, dtype, check=False).T
 
 
 def self_products(X: Mixtures, rho: float = 0.5) -> np.ndarray:
     """Σ_i α_i² K^ρ(p_i, p_i) of every mixture, the diagonal of the one-to-one PPK: ``(n,)``, float64."""
-    # ∫ N^{2ρ} = (2π σ²)^{½ - ρ} (2ρ)^{-½} a dimension
-    logs = (0.5 - rho) * np.log(2 * np.pi * np.asarray(X.variances, np.float64)) - 0.5 * np.log(2 * rho)
-    return np.sum(np.asarray(X.weights, np.float64) ** 2 * np.exp(logs.sum(axis=-1)), axis=1)
+    return np.exp(log_self_products(X, rho))
+
+
+def log_product_norms(X: Mixtures, rho: float = 0.5, matching: str = "one-to-one") -> np.ndarray:
+    """½ ln K(p, p) of every mixture: ``(n,)``, float64."""
+    logs = 0.5 * log_self_products(X, rho)
+    if matching != "one-to-one":
+        # relative to the one-to-one norm, which has the same scale, nothing under- or overflows
+        for i in range(len(X)):
+            own = logs[i : i + 1], logs[i : i + 1]
+            logs[i] += 0.5 * np.log(product_kernel(X[i], X[i], rho, matching, np.float64, own, check=False)[0, 0])
+    return logs
 
 
 class MixtureKernel(TransformerMixin, BaseEstimator):
@@ -103,6 +138,7 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
     ----------
     references_ : the training mixtures
     gamma_ : float, KLK only
+    seed_ : of Monte Carlo, the same for all mixtures; reference_log_norms_ : of the normalised PPK
 
     >>> kernel = MixtureKernel("klk").fit(mixtures)
     >>> kernel.transform(mixtures[:10]).shape
@@ -146,37 +182,28 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
             raise ValueError(f"gamma must be a positive number or None, got {self.gamma!r}")
         check_rho(self.rho)
         self.references_ = check_mixtures(X)
+        self.seed_ = random_seed(self.random_state) if self.matching == "monte-carlo" else None
         if self.kernel == "klk":
             self.gamma_ = self._choose_gamma() if self.gamma is None else float(self.gamma)
         elif self.normalize:
-            self.reference_norms_ = self._norms(self.references_)
+            self.reference_log_norms_ = log_product_norms(self.references_, self.rho, self.matching)
         return self
 
     def transform(self, X: Mixtures) -> Any:
         """Similarities ``(n, number of references)``."""
         check_is_fitted(self, "references_")
-        check_mixtures(X).check(like=self.references_)
+        check_mixtures(X, self.references_, one_to_one=self.matching == "one-to-one")
         dtype = np.dtype(self.precision)
         if self.kernel == "klk":
             xp = array_namespace(X.means)
             return xp.exp(-self.gamma_ * self._divergence(X, self.references_))
-        rows = product_kernel(X, self.references_, self.rho, self.matching, dtype)
+        log_norms = None
         if self.normalize:
-            rows /= self._norms(X)[:, None] * self.reference_norms_[None, :]
-        return rows
+            log_norms = log_product_norms(X, self.rho, self.matching), self.reference_log_norms_
+        return product_kernel(X, self.references_, self.rho, self.matching, dtype, log_norms, check=False)
 
     def _divergence(self, P: Mixtures, Q: Mixtures) -> Any:
-        return symmetric_kl(P, Q, self.matching, np.dtype(self.precision), self.n_samples, self.random_state)
-
-    def _norms(self, X: Mixtures) -> np.ndarray:
-        """Roots of the self-similarities, ``(n,)``."""
-        if self.matching == "one-to-one":
-            own = self_products(X, self.rho)
-        else:
-            own = np.array(
-                [product_kernel(X[i], X[i], self.rho, self.matching, np.float64)[0, 0] for i in range(len(X))]
-            )
-        return np.sqrt(np.maximum(own, np.finfo(np.float64).tiny)).astype(self.precision)
+        return symmetric_kl(P, Q, self.matching, np.dtype(self.precision), self.n_samples, self.seed_, check=False)
 
     def _choose_gamma(self) -> float:
         random, n = check_random_state(self.random_state), len(self.references_)
@@ -191,10 +218,3 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
                 "all training mixtures are the same (mean SKL is 0): lower the relevance factor, or give gamma"
             )
         return 1 / mean
-
-
-def check_mixtures(X: Any) -> Mixtures:
-    """X if it is a sound Mixtures; else an error that says what was given, or which image is at fault."""
-    if not isinstance(X, Mixtures):
-        raise TypeError(f"expected Mixtures (from MAPAdaptation), got {type(X).__name__}")
-    return X.check()

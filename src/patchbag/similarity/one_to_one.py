@@ -26,10 +26,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace, device, is_numpy_array
 from numba import njit, prange
 
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.similarity.checks import check_pair, check_range
 from patchbag.similarity.gaussians import (
     TILE,
     TILE_ROWS,
@@ -121,13 +122,17 @@ def _divergences(P: Mixtures, Q: Mixtures, dtype: Any, symmetric: bool) -> Any:
     return rows[0] if len(rows) == 1 else xp.concat(rows, axis=0)
 
 
-def kl_one_to_one(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> Any:
+def kl_one_to_one(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, check: bool = True) -> Any:
     """KL(p‖q) with component i answered by component i (4.24): ``(n, m)``."""
+    if check:
+        check_pair(P, Q, one_to_one=True)
     return _divergences(P, Q, dtype, symmetric=False)
 
 
-def symmetric_kl_one_to_one(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> Any:
+def symmetric_kl_one_to_one(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, check: bool = True) -> Any:
     """KL(p‖q) + KL(q‖p), one to one, in one matrix product: ``(n, m)``."""
+    if check:
+        check_pair(P, Q, one_to_one=True)
     return _divergences(P, Q, dtype, symmetric=True)
 
 
@@ -156,11 +161,23 @@ def _sum_products(mp, vp, fp, tiles, fq, rho, period, out):  # pragma: no cover 
                 out[r, start + j] = total[r - first, j]
 
 
-def product_one_to_one(P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = np.float32) -> Any:
-    """Σ_i α_i β_i K^ρ(p_i, q_i) (4.13): ``(n, m)``."""
+def product_one_to_one(
+    P: Mixtures,
+    Q: Mixtures,
+    rho: float = 0.5,
+    dtype: Any = np.float32,
+    log_norms: tuple[np.ndarray, np.ndarray] | None = None,
+    check: bool = True,
+) -> Any:
+    """Σ_i α_i β_i K^ρ(p_i, q_i) (4.13): ``(n, m)``, divided by the norms whose logarithms are given, (n,) and (m,).
+
+    For ρ ≠ ½ the sum itself may be too small or too large for a float where the normalised one is not.
+    """
     rho = check_rho(rho)
+    if check:
+        check_pair(P, Q, one_to_one=True)
     if not is_numpy_array(P.means):
-        return _product_dense(P, Q, rho)
+        return _product_dense(P, Q, rho, log_norms)
     centre, scale = component_frame(Q)
     coordinates = centre[:, None], scale[:, None]
     out = np.empty((len(P), len(Q)), dtype)
@@ -168,6 +185,8 @@ def product_one_to_one(P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = 
     width = 2 * Q.n_components * (Q.dimension + 3)
     with np.errstate(divide="ignore"):  # a component of weight zero has the factor exp(-inf)
         p_logs, q_logs = (np.log(np.asarray(m.weights, np.float64)).T for m in (P, Q))
+    if log_norms is not None:
+        p_logs, q_logs = p_logs - log_norms[0], q_logs - log_norms[1]
     for q in _blocks(len(Q), width, COLUMN_NUMBERS):
         tiles, right = pack_components(product_right, Q[q], rho, coordinates, precision)
         for p in _blocks(len(P), width, COLUMN_NUMBERS):
@@ -175,14 +194,17 @@ def product_one_to_one(P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = 
             block = np.empty((means.shape[1], right.shape[1]), dtype)
             _sum_products(means, variances, left + p_logs[:, p], tiles, right + q_logs[:, q], rho, period, block)
             out[p, q] = block
-    return out
+    return out if log_norms is not None else check_range(out, P, Q, rho)
 
 
-def _product_dense(P: Mixtures, Q: Mixtures, rho: float) -> Any:
+def _product_dense(P: Mixtures, Q: Mixtures, rho: float, log_norms: tuple[np.ndarray, np.ndarray] | None) -> Any:
     """The same sum through the Array API, component by component."""
     xp = array_namespace(P.means, Q.means)
     total = xp.zeros_like(P.weights[:, :1] * Q.weights[None, :, 0])
+    shift: Any = 0.0
+    if log_norms is not None:
+        shift = xp.asarray(np.add.outer(*log_norms), dtype=total.dtype, device=device(total))
     for k in range(Q.n_components):
-        logs = log_product_kernel(P.means[:, k], P.variances[:, k], Q.means[:, k], Q.variances[:, k], rho)
+        logs = log_product_kernel(P.means[:, k], P.variances[:, k], Q.means[:, k], Q.variances[:, k], rho) - shift
         total = total + P.weights[:, k, None] * Q.weights[None, :, k] * xp.exp(logs)
     return total
