@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from patchbag import Categorizer, experiments
 from patchbag.datasets import open_folder, random_split
-from patchbag.experiment_plots import write_results
-from patchbag.experiments import ExperimentError, list_experiments, load_experiment, run_experiment
+from patchbag.experiments import ExperimentError, list_experiments, load_experiment, run_experiment, write_results
 from patchbag.recipes import RECIPES, make_recipe
 
 SMALL = {"statistics.mixture.n_components": 3, "statistics.projection.n_components": 8}
@@ -37,7 +37,7 @@ def test_a_run_gives_the_accuracy_of_its_recipe(picture_folder):
 
 def test_runs_share_what_they_have_in_common(picture_folder, monkeypatch):
     fits = []
-    original = experiments.clone
+    original = clone
 
     def counting(step):
         fits.append(type(step).__name__)
@@ -155,7 +155,7 @@ def test_complete_files_pass_and_other_encodings_are_refused(tmp_path):
 
 
 def test_settings_are_checked_before_images_are_described(picture_folder, monkeypatch):
-    monkeypatch.setattr(experiments, "_describe", lambda *a: pytest.fail("too late"))
+    monkeypatch.setattr("patchbag.experiments.runner._describe", lambda *a: pytest.fail("too late"))
     good = {"name": "good", "recipe": "words"}
     for settings, message in (
         ({"features.stride": 3}, "run 'bad': recipe 'words' has no parameter 'features.stride'; is it 'features.step'"),

@@ -87,8 +87,7 @@ def reproduce(
     cache: CacheOption = True,
 ) -> None:
     """Run a published experiment and print our figures beside the published ones."""
-    from patchbag.experiment_plots import write_results
-    from patchbag.experiments import list_experiments, load_experiment, run_experiment
+    from patchbag.experiments import list_experiments, load_experiment, run_experiment, write_results
 
     if experiment is None:
         for name in list_experiments():

@@ -137,7 +137,7 @@ def _kernels_of(spec: dict[str, Any], data: Path | None, progress: Tell) -> tupl
     As in kapoor2010, matrices are made once for the whole data set: what a kernel learns (PCA, words, bins, scale), it
     learns from all images, without their labels.
     """
-    from patchbag.experiments import open_data, run_pipeline
+    from patchbag.experiments.runner import open_data, run_pipeline
     from patchbag.runtime import apply_runtime
 
     folder = open_data(spec, data)
@@ -255,7 +255,8 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
 
 def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
     """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
-    from patchbag.experiments import ExperimentError, expand_runs, run_pipeline
+    from patchbag.experiments.files import ExperimentError
+    from patchbag.experiments.runner import expand_runs, run_pipeline
     from patchbag.runtime import apply_runtime
     from patchbag.voc import evaluate_voc
 

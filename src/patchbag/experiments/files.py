@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The TOML files of published experiments: where they are, and whether what is in them can be run.
 
-What a file needs depends on its ``kind`` (see :mod:`patchbag.experiments` and :mod:`patchbag.studies`).  It is checked
+What a file needs depends on its ``kind`` (see ``runner`` and ``studies``).  It is checked
 when the file is read, with the names of the keys, so that a slip does not show after the images have been described.
 Settings of recipes are checked when the recipes are made (:mod:`patchbag.settings`).
 """
@@ -60,8 +60,8 @@ class ExperimentError(ValueError):
 
 def experiments_folder() -> Path:
     """Where the TOML files are: inside the installed package, or in the source tree."""
-    here = Path(__file__).parent
-    installed, source = here / "published", here.parents[1] / "experiments"
+    package = Path(__file__).parents[1]
+    installed, source = package / "published", package.parents[1] / "experiments"
     return installed if installed.is_dir() else source
 
 

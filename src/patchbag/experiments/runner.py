@@ -42,20 +42,12 @@ from sklearn.preprocessing import FunctionTransformer
 
 from patchbag.bags import Bags
 from patchbag.datasets import ImageFolder, open_folder, random_split
-from patchbag.experiment_files import ExperimentError, experiments_folder, list_experiments, load_experiment
+from patchbag.experiments.files import ExperimentError
 from patchbag.metrics import mean_class_accuracy
 from patchbag.recipes import make_recipe
 from patchbag.records import Records
 from patchbag.runtime import apply_runtime
 from patchbag.settings import check_settings
-
-__all__ = [
-    "ExperimentError",
-    "experiments_folder",
-    "list_experiments",
-    "load_experiment",
-    "run_experiment",
-]
 
 CHUNK = 256
 
@@ -98,7 +90,7 @@ def run_experiment(
     if spec["kind"] == "evaluate":
         rows = _run_grid(spec, data, splits or spec.get("splits", 10), n_jobs, cache, progress)
     else:
-        from patchbag.studies import STUDIES
+        from patchbag.experiments.studies import STUDIES
 
         if spec["kind"] not in STUDIES:
             raise ExperimentError(f"{spec['name']}: unknown kind {spec['kind']!r}")
