@@ -149,6 +149,7 @@ def test_files_that_are_not_complete_say_what_is_missing(tmp_path, old, new, mes
 def test_complete_files_pass_and_other_encodings_are_refused(tmp_path):
     (tmp_path / "good.toml").write_text(COMPLETE)
     assert load_experiment(str(tmp_path / "good.toml"))["run"] == [{"name": "one", "recipe": "words"}]
+    assert load_experiment(str(tmp_path / "good.toml"))["name"] == "good"
     (tmp_path / "latin.toml").write_bytes(b'title = "caf\xe9"')
     with pytest.raises(ExperimentError, match=r"latin\.toml.*utf-8"):
         load_experiment(str(tmp_path / "latin.toml"))

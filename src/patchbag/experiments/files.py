@@ -81,7 +81,7 @@ def load_experiment(name: str) -> dict[str, Any]:
         raise ExperimentError(f"{path}: {error}") from error
     spec.setdefault("kind", "evaluate")
     check_experiment(spec, str(path))
-    spec["name"] = name.removesuffix(".toml")
+    spec["name"] = path.stem if name.endswith(".toml") else name
     return spec
 
 

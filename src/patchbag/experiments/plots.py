@@ -59,9 +59,10 @@ def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
         mine = [r for r in runs if r.get("series") == name]
         x = [r["x"] for r in mine]
         axes.errorbar(x, [r["mean"] for r in mine], [r.get("std", 0) for r in mine], marker="o", capsize=3, label=name)
-        axes.set_xscale("log", base=2 if min(x) >= 1 else 10)
-        axes.set_xticks(x, [f"{v:g}" for v in x])
-        axes.minorticks_off()
+    ticks = sorted({r["x"] for r in runs if r.get("series")})
+    axes.set_xscale("log", base=2 if ticks[0] >= 1 else 10)
+    axes.set_xticks(ticks, [f"{v:g}" for v in ticks])
+    axes.minorticks_off()
     for i, r in enumerate(r for r in runs if not r.get("series")):
         axes.axhline(r["mean"], color=f"C{7 + i % 3}", linestyle="--", linewidth=1, label=r["name"])
     axes.set_ylabel("mean per-class accuracy, %")
