@@ -155,11 +155,11 @@ def test_patches_without_contrast_are_zero_or_dropped(half_flat):
     np.testing.assert_array_equal(there, where[~empty])
 
 
-def test_a_flat_image_is_zero_vectors_or_a_clear_error():
+def test_a_flat_image_is_zero_vectors_also_where_empty_patches_are_dropped():
     flat = np.full((40, 40), 7, np.uint8)
     assert not DenseSIFT(contrast_threshold=0).transform([flat]).values.any()
-    with pytest.raises(ImageError, match=r"image 0 of 1.*no descriptors.*contrast_threshold"):
-        DenseSIFT(low_contrast="drop").transform([flat])
+    kept = DenseSIFT(low_contrast="drop").transform([flat])
+    assert len(kept.values) > 0 and not kept.values.any()
 
 
 def test_scales_follow_each_other_and_large_ones_are_left_out_of_small_images(camera):

@@ -14,7 +14,7 @@ this module adds the scales, the contrast threshold and the storage types.
 between bin sizes.  Where it is under ``contrast_threshold`` the direction is mostly noise, which normalisation would
 blow up to full size.  By default such a patch is kept as a zero vector: "nothing here" is information (sky, walls,
 X-ray background), the grid stays complete, and a mixture gives it a component of its own.  ``low_contrast="drop"``
-removes it from the bag.
+removes it from the bag, unless the whole picture is flat: a bag without descriptors could not be compared with any.
 
 **Storage.**  ``dtype="uint8"`` keeps round(512 v), at most 255: the precision SIFT has always been kept in, a quarter
 of the memory and of the cache.  At the default step and scales a 275 × 245 picture has 4,800 descriptors, so the 4,485
@@ -53,7 +53,7 @@ class DenseSIFT(FeatureExtractor):
     magnification : smoothing before each scale is bin / magnification; None for none
     root : RootSIFT
     contrast_threshold : grey levels (0..255) per pixel under which a patch counts as empty
-    low_contrast : "zero" keeps an empty patch as a zero vector, "drop" removes it from the bag
+    low_contrast : "zero" keeps an empty patch as a zero vector, "drop" removes it, unless the image has no others
     dtype : "float32"; "float16"; or "uint8", the descriptor times 512, rounded, at most 255
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (threads, since the work lets go of Python's lock), None for one, -1 for all cores
@@ -143,12 +143,8 @@ class DenseSIFT(FeatureExtractor):
             values = values.astype(np.float16)
         if self.low_contrast == "drop":
             enough = norms >= self.contrast_threshold
-            if not enough.any():
-                raise ImageError(
-                    "has no descriptors: everywhere its contrast is under "
-                    f"contrast_threshold={self.contrast_threshold:g}; drop it, lower it or keep empty patches "
-                    'with low_contrast="zero"'
-                )
+            if not enough.any():  # a flat picture is a picture too: it says "nothing here"
+                return values, where
             values, where = values[enough], where[enough]
         return values, where
 
