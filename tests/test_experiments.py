@@ -59,8 +59,8 @@ def test_the_universal_model_may_come_from_another_folder(picture_folder, monkey
     original = UniversalMixture.fit
     monkeypatch.setattr(UniversalMixture, "fit", lambda self, X, *a: seen.append(len(X)) or original(self, X, *a))
     runs = [{"name": "own", "recipe": "words"}, {"name": "other", "recipe": "words", "universal": picture_folder.name}]
-    run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)
-    assert seen == [15, 36]  # the split's training images, then all images of the other folder
+    run_experiment(spec_of(picture_folder, *runs, splits=2), picture_folder.parent)
+    assert seen == [36, 15, 15]  # all images of the other folder, once; then the training images of each split
 
 
 def test_every_experiment_names_recipes_and_parameters_that_exist():

@@ -4,6 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import patchbag.features.geometric_blur as blur_module
 from oracles.geometric_blur import blur_at, descriptor, edge_energy
 from patchbag.features.geometric_blur import (
     GeometricBlur,
@@ -12,6 +13,7 @@ from patchbag.features.geometric_blur import (
     edge_points,
     geometric_blur,
     ring_offsets,
+    sample_blurred,
 )
 from patchbag.images import ImageError
 
@@ -42,6 +44,26 @@ def test_whole_pixels_are_exact():
         blur_at(channels[0], 30 + dx, 30 + dy, 5.0) for dx, dy in ((8, 0), (0, 8), (-8, 0), (0, -8))
     ]
     np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+def test_a_wide_blur_is_the_same_on_a_coarser_grid(monkeypatch):
+    rng = np.random.default_rng(2)
+    signal = rng.random((83, 61)) * (rng.random((83, 61)) < 0.05)
+    where = rng.uniform(-30, 110, (200, 2))
+    for width in (7.0, 17.0, 30.0):  # grids of 2, 4 and 8 pixels
+        found = sample_blurred(signal, where, width)
+        with monkeypatch.context() as full:
+            full.setattr(blur_module, "COARSE", 1e9)
+            expected = sample_blurred(signal, where, width)
+        np.testing.assert_allclose(found, expected, atol=0.02 * expected.max())
+
+
+def test_the_root_comes_before_the_length():
+    image = picture()
+    plain = GeometricBlur(5, root=False).describe(image)[0].astype(float)
+    rooted = GeometricBlur(5).describe(image)[0]
+    np.testing.assert_allclose((rooted**2).sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(rooted**2, plain / plain.sum(axis=1, keepdims=True), atol=1e-6)
 
 
 def test_channels_are_the_rectified_double_angle_energy():

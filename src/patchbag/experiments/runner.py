@@ -191,6 +191,7 @@ def _run_grid(
         name: _describe(runs, spec, open_data(spec, data, name), n_jobs, cache, progress)
         for name in {r["universal"] for r in runs if "universal" in r}
     }
+    foreign = _foreign_statistics(runs, spec, bags, others, n_jobs, cache, progress)
     for i in range(splits):
         seed = spec.get("seed", 0) + i
         train, test = random_split(folder.labels, spec["train_per_class"], seed, spec.get("test_per_class"))
@@ -205,10 +206,11 @@ def _run_grid(
             progress(f"split {i + 1} of {splits}: {runs[r]['name']}")
             started = time.perf_counter()
             features = str(pipelines[r].steps[0][1])
-            if keys[r][0] not in known:
+            if r in foreign:
+                known[keys[r][1]] = (foreign[r][train], foreign[r][test])
+            elif keys[r][0] not in known:
                 known[keys[r][0]] = (bags[features][train], bags[features][test])
-            foreign = others[runs[r]["universal"]][features] if "universal" in runs[r] else None
-            predicted = _fit_predict(pipelines[r], keys[r], known, folder.labels[train], foreign)
+            predicted = _fit_predict(pipelines[r], keys[r], known, folder.labels[train])
             results[r].accuracies.append(100 * mean_class_accuracy(folder.labels[test], predicted))
             results[r].seconds += time.perf_counter() - started
             progress(f"split {i + 1} of {splits}: {runs[r]['name']}: {results[r].accuracies[-1]:.2f}")
@@ -231,6 +233,32 @@ def _describe(
             progress(f"describing {len(folder)} images")
             bags[str(features)] = features.transform(folder.paths)
     return bags
+
+
+def _foreign_statistics(
+    runs: list[dict[str, Any]],
+    spec: dict[str, Any],
+    bags: dict[str, Bags],
+    others: dict[str, dict[str, Bags]],
+    n_jobs: int | None,
+    cache: Any,
+    progress: Callable[[str], None],
+) -> dict[int, Any]:
+    """Statistics of all images under a model of other images, by run: no split changes them."""
+    made: dict[Any, Any] = {}
+    foreign = {}
+    for r, run in enumerate(runs):
+        if "universal" not in run:
+            continue
+        pipeline = apply_runtime(
+            run_pipeline(run, spec.get("settings", {})), n_jobs=n_jobs, cache=cache, random_state=spec.get("seed", 0)
+        )
+        key, features = step_keys(pipeline, run["universal"])[1], str(pipeline.steps[0][1])
+        if key not in made:
+            progress(f"universal model from {run['universal']}")
+            made[key] = pipeline.steps[1][1].fit(others[run["universal"]][features]).transform(bags[features])
+        foreign[r] = made[key]
+    return foreign
 
 
 def step_keys(pipeline: Pipeline, universal: str | None) -> list[tuple[str | None, ...]]:
@@ -256,23 +284,19 @@ def _fit_predict(
     keys: list[tuple[str | None, ...]],
     known: dict[Any, Any],
     labels: np.ndarray,
-    foreign: Bags | None,
 ) -> np.ndarray:
     """Labels of the test images.
 
     ``known`` holds datasets (training part, test part) by key and takes up those that are made here.
     """
-    current = known[keys[0]]
+    current: Any = known.get(keys[0])  # not needed where the first step is known
     steps, head = list(pipeline.steps[1:]), None
-    for place, key in enumerate(keys[1:]):
+    for key in keys[1:]:
         if key not in known:
             step = clone(steps[0][1])
             if not hasattr(step, "transform"):
                 break
-            if foreign is not None and place == 0:
-                made = step.fit(foreign).transform(current[0])
-            else:
-                made = step.fit_transform(current[0], labels)
+            made = step.fit_transform(current[0], labels)
             steps.pop(0)
             if not isinstance(made, Bags | Records):
                 head, current = step, (made, current[1])

@@ -14,18 +14,21 @@ angle t_k = k pi / n is the half-wave rectified
 
 the gradient's length times the cosine of twice its angle to t_k: sparse, and blind to the polarity of the edge.
 
-Samples lie on rings around p, 1, 8, 8, 10, 12, 12 of them at radii of 0, 4, 8, 16, 32, 50 pixels: 51 samples of 4
+Samples lie on rings around p, 1, 8, 8, 10, 12, 12 of them at radii of 0, 8, 16, 32, 64, 100 pixels: 51 samples of 4
 channels make 204 dimensions.  Each ring has one blur, so the image is blurred once for each ring and then only
-sampled (bilinear).  Beyond the image the signal is zero.  The descriptor has unit length.
+sampled (bilinear).  Beyond the image the signal is zero.  The descriptor has unit length, after a square root: near
+the point, where the blur is narrow, a few samples are much larger than all others and would decide every distance.
 
 Feature points are edge points: drawn at random in proportion to the edge energy, at least ``spacing`` pixels from one
 another, from those above ``threshold`` times the strongest.  The draw is seeded for each image by ``random_state``.
 
-Cost: 2 × 8s + 1 products a pixel, channel and ring for the separable blurs, which is most of it.
+Wide blurs are made on a coarser grid, so that a ring takes some 50 products a pixel and channel at most.
 
 Deviations: Berg & Malik use the output of a boundary detector as S, and sparser channels work better with it;
-kapoor2010 was given its GB kernels by others, who do not state their sampling.  The ring layout here is that of
-common use, and a parameter.
+kapoor2010 was given its GB kernels by others, who do not state their sampling.  Ours was tried on every fifth class of
+Caltech-101 (15 training images each, 4 splits, Gaussian process), GB and GBdist in percent: radii up to 50 pixels
+without the root 69.0 and 80.4, with it 75.2 and 82.6; up to 100 pixels 81.0 and 83.8, up to 140 81.7 and 83.4; 200
+points instead of 100 add about two points.
 """
 
 from __future__ import annotations
@@ -39,8 +42,9 @@ import numpy as np
 from patchbag.features.extraction import FeatureExtractor
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
-RADII = (0.0, 4.0, 8.0, 16.0, 32.0, 50.0)
+RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
 COUNTS = (1, 8, 8, 10, 12, 12)
+COARSE = 3.0  # a grid may be so coarse that a blur is this many of its pixels wide
 
 
 def edge_channels(image: np.ndarray, n_orientations: int = 4, sigma: float = 1.0) -> np.ndarray:
@@ -89,17 +93,30 @@ def geometric_blur(
     points = np.asarray(points, dtype=float)
     parts = []
     for radius, offsets in zip(radii, ring_offsets(radii, counts)):
-        # samples beyond the image still see the blurred signal inside it
-        margin = int(np.ceil(radius)) + 1
-        where = points[:, None] + offsets + margin
-        width = alpha * radius + beta
-        samples = []
-        for channel in channels:
-            source = np.pad(np.asarray(channel, np.float32), margin)
-            blurred = cv2.GaussianBlur(source, (0, 0), width, borderType=cv2.BORDER_CONSTANT) if width > 0 else source
-            samples.append(bilinear(blurred, where))
+        where = points[:, None] + offsets
+        samples = [sample_blurred(channel, where, alpha * radius + beta) for channel in channels]
         parts.append(np.stack(samples, axis=2).reshape(len(points), -1))
     return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def sample_blurred(signal: np.ndarray, where: np.ndarray, width: float) -> np.ndarray:
+    """Values at (..., 2) positions of a signal (h, w), zero outside, after a Gaussian blur of ``width`` pixels.
+
+    A wide blur leaves nothing that a coarser grid could not hold: every second pixel is dropped, after a binomial filter
+    of variance 1, as long as the rest of the blur stays ``COARSE`` pixels wide.
+    """
+    halvings = max(0, int(np.log2(max(width, 1e-9) / COARSE)))
+    f = 2**halvings
+    # samples beyond the image still see the blurred signal inside it
+    beyond = max(0.0, -where.min(), (where - np.array(signal.shape[::-1])).max())
+    margin = f * (int(np.ceil(beyond / f)) + 2)
+    source = np.pad(np.asarray(signal, np.float32), margin)
+    for _ in range(halvings):
+        source = cv2.pyrDown(source)
+    if width > 0:
+        rest = np.sqrt(width**2 - (f**2 - 1) / 3) / f
+        source = cv2.GaussianBlur(source, (0, 0), rest, borderType=cv2.BORDER_CONSTANT)
+    return bilinear(source, (where + margin) / f)
 
 
 def bilinear(image: np.ndarray, where: np.ndarray) -> np.ndarray:
@@ -154,6 +171,7 @@ class GeometricBlur(FeatureExtractor):
     sigma : width of the derivative filter, in pixels
     alpha, beta : blur α|x| + β at distance |x| from the point
     radii, counts : rings of samples, in pixels
+    root : take the square root before the descriptor is brought to unit length
     random_state : seed of the draw of points, a whole number
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (processes, once the work is long enough to start them), None for one, -1 for all cores
@@ -172,6 +190,7 @@ class GeometricBlur(FeatureExtractor):
         beta: float = 1.0,
         radii: Sequence[float] = RADII,
         counts: Sequence[int] = COUNTS,
+        root: bool = True,
         random_state: int = 0,
         max_side: int | None = MAX_SIDE,
         max_pixels: int | None = MAX_PIXELS,
@@ -187,6 +206,7 @@ class GeometricBlur(FeatureExtractor):
         self.beta = beta
         self.radii = radii
         self.counts = counts
+        self.root = root
         self.random_state = random_state
         self.max_side = max_side
         self.max_pixels = max_pixels
@@ -219,6 +239,7 @@ class GeometricBlur(FeatureExtractor):
         if not len(points):
             raise ImageError("has no edges: all its pixels are alike; drop it")
         values = geometric_blur(channels, points, self.alpha, self.beta, self.radii, self.counts)
+        values = np.sqrt(values) if self.root else values
         norms = np.sqrt((values**2).sum(axis=1, keepdims=True))
         positions = (points + 0.5) / np.array([width, height])
         return values / np.where(norms > 0, norms, 1), positions.astype(np.float32)
