@@ -102,15 +102,15 @@ def geometric_blur(
 def sample_blurred(signal: np.ndarray, where: np.ndarray, width: float) -> np.ndarray:
     """Values at (..., 2) positions of a signal (h, w), zero outside, after a Gaussian blur of ``width`` pixels.
 
-    A wide blur leaves nothing that a coarser grid could not hold: every second pixel is dropped, after a binomial filter
-    of variance 1, as long as the rest of the blur stays ``COARSE`` pixels wide.
+    A wide blur leaves nothing that a coarser grid could not hold: every second pixel is dropped, after a binomial
+    filter of variance 1, as long as the rest of the blur stays ``COARSE`` pixels wide.
     """
     halvings = max(0, int(np.log2(max(width, 1e-9) / COARSE)))
     f = 2**halvings
     # samples beyond the image still see the blurred signal inside it
     beyond = max(0.0, -where.min(), (where - np.array(signal.shape[::-1])).max())
     margin = f * (int(np.ceil(beyond / f)) + 2)
-    source = np.pad(np.asarray(signal, np.float32), margin)
+    source: np.ndarray = np.pad(np.asarray(signal, np.float32), margin)
     for _ in range(halvings):
         source = cv2.pyrDown(source)
     if width > 0:
