@@ -7,8 +7,9 @@ from sklearn.base import clone
 from sklearn.metrics import cohen_kappa_score
 from sklearn.metrics.pairwise import rbf_kernel
 
-from patchbag.active.learner import ActiveLearner, is_missing, kappa
+from patchbag.active.learner import ActiveLearner, is_missing
 from patchbag.active.query import GaussianProcessQuery
+from patchbag.active.stopping import kappa
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
 
 RNG = np.random.default_rng(0)

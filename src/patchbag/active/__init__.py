@@ -6,8 +6,9 @@ scikit-activeml's stateless ``query(X, y, ...)``; ``simulate`` replays a labelle
 """
 
 from patchbag.active.criteria import CRITERIA
-from patchbag.active.learner import ActiveLearner, StoppingHint
+from patchbag.active.learner import ActiveLearner
 from patchbag.active.query import GaussianProcessQuery
 from patchbag.active.simulation import LearningCurves, simulate
+from patchbag.active.stopping import StoppingHint
 
 __all__ = ["CRITERIA", "ActiveLearner", "GaussianProcessQuery", "LearningCurves", "StoppingHint", "simulate"]

@@ -14,6 +14,10 @@ problem in turn (table 1 criteria only).
 the image with the largest remaining variance: farthest first in kernel space.  ``"typical"`` (default) weighs that by
 the image's mean similarity to the pool, so that outliers wait.
 
+**Shortlist.**  From five classes on, the criteria that look for doubt choose among images that stand for many others
+(``shortlist``); a list grows as it is used up.  ``shortlist=None`` lets them choose among all images, as the paper
+does.
+
 **Unseen classes.**  ``classes`` lists classes that are known before any label of them; a label outside a given list
 is an error, without a list new labels open new classes.  ``novelty()`` is the probability that an image belongs to
 none of the classes seen.
@@ -30,7 +34,6 @@ and on request utilities of shape (batch_size, N) with NaN for images that could
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -40,11 +43,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, utilities_by_class
 from patchbag.active.posterior import PoolPosterior
+from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
+from patchbag.active.stopping import StoppingHint, kappa
 from patchbag.classifiers.kernel_stack import stack_kernels
 from patchbag.classifiers.membership import membership, winning_probabilities
 
 BATCHES = ("diverse", "per_class", "top")
 COLD_STARTS = ("typical", "farthest", "random")
+DOUBTING = ("uncertainty", "margin", "entropy", "one_vs_all")
 REFERENCE = 500  # images in which "influence" looks for doubt
 
 
@@ -60,26 +66,6 @@ def is_missing(labels: Any, missing_label: Any = np.nan) -> np.ndarray:
     return np.array([missing(label) for label in labels], dtype=bool)
 
 
-def kappa(first: np.ndarray, second: np.ndarray, n_classes: int) -> float:
-    """Cohen's kappa, the agreement of two labellings beyond chance; 1 if both are constant and equal."""
-    agreement = float(np.mean(first == second))
-    shares = [np.bincount(labels, minlength=n_classes) / len(labels) for labels in (first, second)]
-    chance = float(shares[0] @ shares[1])
-    return 1.0 if agreement == 1.0 else (agreement - chance) / (1.0 - chance)
-
-
-@dataclass(frozen=True)
-class StoppingHint:
-    """``stop`` when predictions have settled; ``agreement`` is the mean kappa of the latest labels, with what it
-    says.
-    """
-
-    stop: bool
-    agreement: float
-    expected_error: float
-    reason: str
-
-
 class ActiveLearner(BaseEstimator):
     """A pool of images, a Gaussian process over it, and the choice of what to label next.
 
@@ -89,6 +75,8 @@ class ActiveLearner(BaseEstimator):
     noise : σ², label noise
     batch : "diverse", "per_class" or "top" (the best ones, whatever they repeat)
     cold_start : "typical", "farthest" or "random"
+    shortlist : "auto", None or the number of representative images to choose among at first ("auto": 4 a class, and all
+        images while there are fewer than five classes)
     classes : labels known beforehand, or None to learn them from the labels
     missing_label : what stands for "no label" in ``fit`` and ``query``
     window : number of latest labels on which the stopping hint is based
@@ -107,6 +95,7 @@ class ActiveLearner(BaseEstimator):
         noise: float = 1e-2,
         batch: str = "diverse",
         cold_start: str = "typical",
+        shortlist: int | str | None = "auto",
         classes: Any = None,
         missing_label: Any = np.nan,
         window: int = 5,
@@ -117,6 +106,7 @@ class ActiveLearner(BaseEstimator):
         self.noise = noise
         self.batch = batch
         self.cold_start = cold_start
+        self.shortlist = shortlist
         self.classes = classes
         self.missing_label = missing_label
         self.window = window
@@ -136,6 +126,8 @@ class ActiveLearner(BaseEstimator):
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
         if not self.noise > 0:
             raise ValueError(f"noise must be > 0, got {self.noise}")
+        if self.shortlist not in ("auto", None) and (isinstance(self.shortlist, str) or not self.shortlist >= 1):
+            raise ValueError(f"shortlist must be 'auto', None or a number of images from 1 on, got {self.shortlist!r}")
         if self.batch == "per_class" and self.criterion not in ("uncertainty", "margin", "variance"):
             raise ValueError(f"batch='per_class' needs uncertainty, margin or variance, got {self.criterion!r}")
         stack = stack_kernels(X)
@@ -154,6 +146,9 @@ class ActiveLearner(BaseEstimator):
         self.kappas_: list[float] = []
         self._predicted: np.ndarray | None = None
         self._typical: np.ndarray | None = None
+        self._skipped = np.zeros(n, bool)
+        self._coordinates: np.ndarray | None = None
+        self._lists: dict[int, np.ndarray] = {}
         for label in [] if self.classes is None else list(self.classes):
             self._column(label)
         if y is not None:
@@ -196,7 +191,9 @@ class ActiveLearner(BaseEstimator):
         """Never ask for these images."""
         check_is_fitted(self, "posterior_")
         for index in np.atleast_1d(np.asarray(indices)):
-            self.available_[self._image(index)] = False
+            image = self._image(index)
+            self.available_[image], self._skipped[image] = False, True
+        self._lists.clear()
         return self
 
     def _image(self, index: Any) -> int:
@@ -287,6 +284,7 @@ class ActiveLearner(BaseEstimator):
             raise ValueError(
                 f"batch_size must be between 1 and the {free.sum()} images left to label, got {batch_size}"
             )
+        free = self._shortlisted(free, batch_size)
         base = self._base_utilities()
         diverse = self.batch == "diverse" and self.criterion != "random"
         variance = self.posterior_.variance
@@ -311,6 +309,27 @@ class ActiveLearner(BaseEstimator):
     def _argmax(self, value: np.ndarray) -> int:
         best = np.flatnonzero(value == np.nanmax(value))
         return int(best[0] if len(best) == 1 else best[self.random_.randint(len(best))])
+
+    def _shortlisted(self, free: np.ndarray, at_least: int) -> np.ndarray:
+        """(N,) which of the free images are on the shortlist; all of them where there is none."""
+        n_classes = len(self._seen())
+        if self.shortlist is None or self.criterion not in DOUBTING or self.batch == "per_class":
+            return free
+        if n_classes < (MANY if self.shortlist == "auto" else 2):
+            return free
+        length = list_length(n_classes, self.n_labels_) if self.shortlist == "auto" else int(self.shortlist)
+        while 2 * length < (~self._skipped).sum():
+            if length not in self._lists:
+                if self._coordinates is None:
+                    self._coordinates = spectral_coordinates(self.posterior_.kernel)
+                self._lists[length] = representatives(self._coordinates, length, ~self._skipped)
+            chosen = self._lists[length]
+            if free[chosen].sum() >= at_least and free[chosen].mean() > 1 - USED:
+                listed = np.zeros_like(free)
+                listed[chosen] = free[chosen]
+                return listed
+            length *= 2
+        return free
 
     def _base_utilities(self) -> np.ndarray:
         """(N, 1), or (N, C) when classes take turns."""

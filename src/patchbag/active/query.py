@@ -32,6 +32,7 @@ class GaussianProcessQuery(BaseEstimator):
         noise: float = 1e-2,
         batch: str = "diverse",
         cold_start: str = "typical",
+        shortlist: int | str | None = "auto",
         classes: Any = None,
         missing_label: Any = np.nan,
         random_state: Any = None,
@@ -40,6 +41,7 @@ class GaussianProcessQuery(BaseEstimator):
         self.noise = noise
         self.batch = batch
         self.cold_start = cold_start
+        self.shortlist = shortlist
         self.classes = classes
         self.missing_label = missing_label
         self.random_state = random_state

@@ -49,6 +49,7 @@ KINDS: dict[str, Any] = {
     "at": Sequence[int],
     "settings": dict,
     "over": dict,
+    "strategies": dict,
 }
 # keys whose values are looked at by the study itself
 OTHERS = ("run", "published", "binary", "gain", "batch", "batch_size", "n_labels", "n_start", "n_test", "noise", "x")

@@ -208,8 +208,9 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
     """kapoor2010 figures 8 to 10 and table 4: accuracy by number of labels, criteria against random selection.
 
     ``binary = [...]`` plays each of these classes (``["*"]``: all) against the rest, and the curves are their mean;
-    otherwise all classes take part at once.  ``at`` lists the numbers of labels of the rows; ``splits`` is the number
-    of runs.  The curves, with standard errors, are in the JSON file.
+    otherwise all classes take part at once.  ``strategies`` gives names to parameters of the learner to compare with.
+    ``at`` lists the numbers of labels of the rows; ``splits`` is the number of runs.  The curves, with standard errors,
+    are in the JSON file.
     """
     from patchbag.active.simulation import LearningCurves, simulate
 
@@ -221,7 +222,8 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
     curves = {}
     for name, truth in problems.items():
         progress(f"{name}: {spec['splits']} runs")
-        criteria = [*spec["criteria"], "random"]
+        criteria = {c: {"criterion": c} for c in spec["criteria"]} | spec.get("strategies", {})
+        criteria["random"] = {"criterion": "random"}
         curves[name] = simulate(kernel, truth, criteria=criteria, n_runs=spec["splits"], random_state=0, **options)
     first = next(iter(curves.values()))
     mean = LearningCurves(
