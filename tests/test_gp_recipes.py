@@ -100,6 +100,18 @@ def test_kernels_of_other_recipes_join_by_name(textures):
     assert categorizer.score(images[1::2], labels[1::2]) > 0.9
 
 
+def test_channels_are_described_on_request(textures):
+    images, labels = textures
+    recipe = make_recipe("gp-combined").set_params(features__sift__step=16, kernels__use=["fisher", "fisher-color"])
+    with pytest.raises(ValueError, match=r"no channel 'color' among sift, gb; describe images by it too"):
+        recipe.fit(images[::2], labels[::2])
+    recipe.set_params(features__use=["sift", "color"]).fit(images[::2], labels[::2])
+    assert recipe[0].transform(images[:2]).names == ("sift", "color")
+    assert [type(e).__name__ for e in extractors(recipe)] == ["DenseSIFT", "ColorStatistics"]
+    with pytest.raises(ValueError, match="use must name some of the channels sift, gb, color"):
+        recipe.set_params(features__use=["sift", "colour"]).fit(images[::2], labels[::2])
+
+
 def test_colours_join_single_kernels_and_are_refused_by_the_combination(textures):
     images, labels = textures
     assert len(make_recipe("gp-spm", color=True)[0].branches) == 2

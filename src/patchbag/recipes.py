@@ -172,24 +172,31 @@ def on(channel: str, steps: Steps) -> Pipeline:
     return Pipeline([("channel", Channel(channel)), *steps])
 
 
+def fisher_kernel(statistics: Any) -> Steps:
+    return [*encoded(statistics, FisherVector(), ["power", "l2"])[:-1], ("kernel", InnerProductKernel())]
+
+
 def all_kernels() -> KernelUnion:
     """Kernels that ``gp-combined`` can combine: the paper's four, and Fisher vectors and adapted mixtures by name."""
-    vectors: Steps = [*encoded(universal(8, 64, 64, PYRAMID), FisherVector(), ["power", "l2"])[:-1]]
+    vectors = fisher_kernel(universal(8, 256, 64, PYRAMID))
+    colors = fisher_kernel(universal(8, 64, 32, PYRAMID))
     mixtures = adapted(MixtureKernel("ppk", normalize=True), 1.0)[:3]
     branches = [
         ("pmk", on("sift", pyramid_match())),
         ("spm", on("sift", spatial_match())),
         ("gb", on("gb", [("projection", BagPCA(64)), ("kernel", MinimumDistanceKernel())])),
         ("gbdist", on("gb", [("projection", BagPCA(64)), ("kernel", MinimumDistanceKernel(0.5))])),
-        ("fisher", on("sift", [*vectors, ("kernel", InnerProductKernel())])),
+        ("fisher", on("sift", vectors)),
+        ("fisher-color", on("color", colors)),
         ("gmm-ppk", on("sift", mixtures)),
     ]
     return KernelUnion(branches, use=("pmk", "spm", "gb", "gbdist"))
 
 
 def sift_and_blur() -> FeatureChannels:
-    """SIFT on a lattice, and geometric blur at edges, for which a position weight of 0.5 was best of 0.5, 1 and 2."""
-    return FeatureChannels([("sift", sift()), ("gb", GeometricBlur(150, spacing=5.0))])
+    """SIFT and, on request, colours on a lattice; geometric blur at edges."""
+    channels = [("sift", sift()), ("gb", GeometricBlur(150, spacing=5.0)), ("color", color_statistics())]
+    return FeatureChannels(channels, use=("sift", "gb"))
 
 
 def gaussian_process(steps: Steps, repair: bool = False) -> Steps:

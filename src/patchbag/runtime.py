@@ -22,11 +22,13 @@ def parts(pipeline: Any) -> list[Any]:
 
 
 def extractors(pipeline: Any) -> list[FeatureExtractor]:
-    """The feature extractors of a pipeline, wherever they stand in it."""
+    """The feature extractors that a pipeline uses, wherever they stand in it."""
     found: dict[str, FeatureExtractor] = {}
     for part in parts(pipeline):
-        for value in part.get_params(deep=True).values():
-            if isinstance(value, FeatureExtractor):
+        values = list(part.get_params(deep=True).values())
+        idle = {id(feature) for value in values for feature in getattr(value, "idle_features", list)()}
+        for value in values:
+            if isinstance(value, FeatureExtractor) and id(value) not in idle:
                 found.setdefault(str(value.get_params()), value)
     return list(found.values())
 

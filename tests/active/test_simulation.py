@@ -49,6 +49,8 @@ def test_curves_carry_mean_and_standard_error():
     np.testing.assert_allclose(curves.standard_error("a"), [0.1, 0.1])
     assert curves.labels_to_reach("a", 0.5) == 2
     assert curves.labels_to_reach("a", 0.9) is None
+    falls = LearningCurves(np.array([1, 2, 3, 4]), {"a": np.array([[0.6, 0.4, 0.7, 0.8]])})
+    assert falls.labels_to_reach("a", 0.5) == 3  # that it starts above is no merit of the labels
 
 
 def test_mean_class_accuracy_does_not_favour_large_classes():

@@ -35,9 +35,10 @@ class LearningCurves:
         return self.scores[name].std(axis=0, ddof=1) / np.sqrt(runs) if runs > 1 else np.zeros(len(self.n_labels))
 
     def labels_to_reach(self, name: str, score: float) -> int | None:
-        """Number of labels at which the mean curve first reaches ``score``; None if it never does."""
-        reached = np.flatnonzero(self.mean(name) >= score)
-        return int(self.n_labels[reached[0]]) if len(reached) else None
+        """Number of labels from which on the mean curve stays at ``score`` or above; None if there is no such."""
+        below = np.flatnonzero(self.mean(name) < score)
+        first = int(below[-1]) + 1 if len(below) else 0
+        return int(self.n_labels[first]) if first < len(self.n_labels) else None
 
 
 def mean_class_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:

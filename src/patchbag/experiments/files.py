@@ -31,6 +31,7 @@ KINDS: dict[str, Any] = {
     "title": str,
     "source": str,
     "note": str,
+    "axis": str,
     "data": str,
     "recipe": str,
     "name": str,

@@ -22,10 +22,14 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     data_path, plot_path = folder / f"{stem}.json", folder / f"{stem}.png"
     data_path.write_text(json.dumps(result, indent=1))
     runs = [r for r in result["runs"] if r.get("mean") is not None]
-    if any(r.get("series") for r in runs):
+    if any(r.get("curve") for r in runs):
+        figure, axes = _plot_lines(runs)
+    elif any(r.get("series") for r in runs):
         figure, axes = _plot_curves(runs)
     else:
         figure, axes = _plot_points(runs)
+    if result.get("axis"):
+        axes.set_xlabel(result["axis"])
     axes.set_title(result.get("title") or stem, fontsize=10)
     figure.savefig(plot_path, dpi=130)
     plt.close(figure)
@@ -66,5 +70,25 @@ def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     for i, r in enumerate(r for r in runs if not r.get("series")):
         axes.axhline(r["mean"], color=f"C{7 + i % 3}", linestyle="--", linewidth=1, label=r["name"])
     axes.set_ylabel("mean per-class accuracy, %")
+    axes.legend(fontsize=8)
+    return figure, axes
+
+
+def _plot_lines(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """A line for each run that comes with a whole curve, with its standard error where it has one."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    for r in runs:
+        if not r.get("curve"):
+            continue
+        curve = np.asarray(r["curve"], dtype=float)
+        x = r.get("n_labels") or np.arange(len(curve))
+        (line,) = axes.plot(x, curve, label=r.get("curve_name", r["name"]))
+        if r.get("curve_error"):
+            error = np.asarray(r["curve_error"], dtype=float)
+            axes.set_ylabel("mean per-class accuracy, %")
+            axes.fill_between(x, curve - error, curve + error, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     return figure, axes

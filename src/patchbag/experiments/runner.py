@@ -96,7 +96,7 @@ def run_experiment(
             raise ExperimentError(f"{spec['name']}: unknown kind {spec['kind']!r}")
         runtime = {"n_jobs": n_jobs, "cache": cache, "splits": splits or spec.get("splits", 10)}
         rows = STUDIES[spec["kind"]]({**spec, **runtime}, data, progress)
-    about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note")}
+    about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note", "axis")}
     return {**about, "splits": splits or spec.get("splits"), "runs": rows, "seconds": time.perf_counter() - started}
 
 

@@ -238,8 +238,9 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
             row = _row(name, 100 * mean.mean(criterion)[step], published.get(name), x=at)
             row["std"] = 100 * float(mean.standard_error(criterion)[step])
             rows.append(row)
-        rows[-1] |= {"n_labels": mean.n_labels.tolist(), "curve": mean.mean(criterion).tolist()}
-        rows[-1]["curve_error"] = mean.standard_error(criterion).tolist()
+        rows[-1] |= {"curve_name": criterion, "n_labels": mean.n_labels.tolist()}
+        rows[-1]["curve"] = (100 * mean.mean(criterion)).tolist()
+        rows[-1]["curve_error"] = (100 * mean.standard_error(criterion)).tolist()
         if criterion != "random":
             reached = mean.labels_to_reach(criterion, float(mean.mean("random")[-1]))
             needed = float("nan") if reached is None else float(reached)

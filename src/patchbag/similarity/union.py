@@ -39,12 +39,14 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
     Parameters
     ----------
     channels : list of (name, feature extractor); the extractor "drop" leaves a channel out
+    use : names of the channels to describe images by; None for all of them
 
     >>> FeatureChannels([("sift", DenseSIFT()), ("gb", GeometricBlur())]).transform(paths)["gb"]  # doctest: +SKIP
     """
 
-    def __init__(self, channels: list[tuple[str, Any]]) -> None:
+    def __init__(self, channels: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
         self.channels = channels
+        self.use = use
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return self._get_params("channels", deep=deep)
@@ -57,10 +59,20 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
         return True
 
     def _active(self) -> list[tuple[str, Any]]:
-        active = [(name, feature) for name, feature in self.channels if feature != "drop"]
+        names = [name for name, _ in self.channels]
+        use = names if self.use is None else [self.use] if isinstance(self.use, str) else list(self.use)
+        unknown = [name for name in use if name not in names]
+        if unknown:
+            raise ValueError(f"use must name some of the channels {', '.join(names)}; got {self.use!r}")
+        active = [(name, feature) for name, feature in self.channels if feature != "drop" and name in use]
         if not active:
             raise ValueError("FeatureChannels needs at least one channel that is not 'drop'")
         return active
+
+    def idle_features(self) -> list[Any]:
+        """Feature extractors that are listed and not used."""
+        used = [feature for _, feature in self._active()]
+        return [feature for _, feature in self.channels if not any(feature is one for one in used)]
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Check the parameters; features learn nothing."""
@@ -103,7 +115,7 @@ class Channel(TransformerMixin, BaseEstimator):
         if self.name not in X.names:
             raise ValueError(
                 f"there is no channel {self.name!r} among {', '.join(X.names)}; "
-                "keep its feature, or leave the kernels on it out with 'use'"
+                "describe images by it too (features.use), or leave the kernels on it out (kernels.use)"
             )
         return X[self.name]
 
