@@ -9,6 +9,7 @@ from sklearn.base import clone
 from patchbag import Categorizer, experiments
 from patchbag.datasets import open_folder, random_split
 from patchbag.experiments import ExperimentError, list_experiments, load_experiment, run_experiment, write_results
+from patchbag.experiments.matrices import kernels_of
 from patchbag.recipes import RECIPES, make_recipe
 
 SMALL = {"statistics.mixture.n_components": 3, "statistics.projection.n_components": 8}
@@ -226,3 +227,23 @@ def test_colour_adds_a_branch_with_the_same_settings(picture_folder):
     assert result["runs"][0]["accuracies"][0] == pytest.approx(
         100 * direct.score(folder.take(test).paths, folder.labels[test])
     )
+
+
+def test_kernel_matrices_are_kept_for_other_experiments(picture_folder, tmp_path):
+    spec = {"data": picture_folder.name, "recipe": "gp-combined", "n_jobs": None, "cache": tmp_path / "cache"}
+    few = {"features.sift.step": 16, "features.use": ["sift"], "kernels.spm.kernel.n_words": 12}
+
+    def kernels(use, **more):
+        told = []
+        settings = {**few, "kernels.use": use, **more}
+        made, labels = kernels_of({**spec, "settings": settings}, picture_folder.parent, told.append)
+        assert all(matrix.shape == (36, 36) for matrix in made.values()) and len(labels) == 36
+        return made, [line for line in told if line.startswith("kernel")]
+
+    first, told = kernels(["spm", "pmk"])
+    assert len(told) == 2
+    again, told = kernels(["pmk", "spm", "gmm-ppk"])
+    assert told == ["kernel gmm-ppk of 36 images"]
+    np.testing.assert_array_equal(again["spm"], first["spm"])
+    assert kernels(["spm"], **{"kernels.spm.kernel.n_words": 13})[1] == ["kernel spm of 36 images"]
+    assert kernels(["spm"], **{"features.sift.step": 17})[1] == ["kernel spm of 36 images"]

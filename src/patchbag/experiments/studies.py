@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from patchbag.experiments.matrices import kernels_of
+
 Row = dict[str, Any]
 Tell = Callable[[str], None]
 
@@ -131,32 +133,6 @@ def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell) -> lis
     return rows
 
 
-def _kernels_of(spec: dict[str, Any], data: Path | None, progress: Tell) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The kernels of a recipe between all images of the data set, by name, and the labels.
-
-    As in kapoor2010, matrices are made once for the whole data set: what a kernel learns (PCA, words, bins, scale), it
-    learns from all images, without their labels.
-    """
-    from patchbag.experiments.runner import open_data, run_pipeline
-    from patchbag.runtime import apply_runtime
-
-    folder = open_data(spec, data)
-    pipeline = apply_runtime(
-        run_pipeline(spec, {}), n_jobs=spec["n_jobs"], cache=spec["cache"], random_state=spec.get("seed", 0)
-    )
-    features, kernel = pipeline.steps[0][1], pipeline.steps[-2][1]
-    progress(f"describing {len(folder)} images")
-    described = features.transform(folder.paths)
-    for name, step in pipeline.steps[1:-2]:
-        progress(name)
-        described = step.fit_transform(described)
-    progress(f"kernels of {len(folder)} images")
-    stack = np.asarray(kernel.fit_transform(described))
-    if stack.ndim == 2:
-        return {spec["recipe"]: stack}, folder.labels
-    return dict(zip(kernel.names_, np.moveaxis(stack, 2, 0))), folder.labels
-
-
 def _classify(
     name: str, settings: dict[str, Any], stack: np.ndarray, labels: np.ndarray, train: np.ndarray, test: np.ndarray
 ) -> tuple[np.ndarray, Any]:
@@ -184,7 +160,7 @@ def given_kernels(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
     from patchbag.datasets import random_split
     from patchbag.metrics import mean_class_accuracy
 
-    kernels, labels = _kernels_of(spec, data, progress)
+    kernels, labels = kernels_of(spec, data, progress)
     rows = []
     for run in spec["run"]:
         progress(run["name"])
@@ -214,7 +190,7 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
     """
     from patchbag.active.simulation import LearningCurves, simulate
 
-    kernels, labels = _kernels_of(spec, data, progress)
+    kernels, labels = kernels_of(spec, data, progress)
     kernel = np.mean(list(kernels.values()), axis=0)
     chosen = sorted(set(labels)) if spec.get("binary") == ["*"] else spec.get("binary", [])
     problems = {name: np.where(labels == name, name, "the rest") for name in chosen} or {"all classes": labels}

@@ -203,7 +203,8 @@ class KernelUnion(TransformerMixin, _BaseComposition):
         check_is_fitted(self, "branches_")
         return [name for name, _ in self.branches_]
 
-    def _chosen(self) -> list[tuple[str, Any]]:
+    def chosen(self) -> list[tuple[str, Any]]:
+        """(name, branch) of those in use."""
         known = dict(self.branches)
         if not known:
             raise ValueError("KernelUnion needs at least one branch")
@@ -216,13 +217,13 @@ class KernelUnion(TransformerMixin, _BaseComposition):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the branches; the images of X are the references of every kernel."""
-        self.branches_ = [(name, clone(branch).fit(X, y)) for name, branch in self._chosen()]
+        self.branches_ = [(name, clone(branch).fit(X, y)) for name, branch in self.chosen()]
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """(n, n, k) kernels of the reference images."""
         fitted, kernels = [], []
-        for name, branch in self._chosen():
+        for name, branch in self.chosen():
             branch = clone(branch)
             kernels.append((name, branch.fit_transform(X, y)))
             fitted.append((name, branch))
