@@ -16,6 +16,7 @@ from patchbag.runtime import extractors
 SMALL = {
     "gp-pmk": {"kernel__n_levels": 4, "features__step": 16},
     "gp-spm": {"kernel__n_words": 20, "features__step": 16},
+    "gp-fisher": {"statistics__mixture__n_components": 8, "features__step": 16},
     "gp-combined": {
         "kernels__pmk__kernel__n_levels": 4,
         "kernels__spm__kernel__n_words": 20,
@@ -136,7 +137,7 @@ def test_the_command_line_trains_predicts_and_evaluates(picture_folder, tmp_path
 def test_active_labels_a_folder_and_takes_it_up_again(picture_folder):
     pool = picture_folder / "unlabelled"
     (picture_folder / "stripes").rename(pool)
-    arguments = ["active", picture_folder, "-j", 1, *options("gp-spm")]
+    arguments = ["active", picture_folder, "-j", 1, *options("gp-fisher")]
     result = run(*arguments, answers="stripes\n3\ns\nq\n")
     assert result.exit_code == 0, result.output
     assert "2 new labels, 10 of 36 images without one" in result.output and "1 bars   2 diagonals" in result.output
@@ -151,12 +152,12 @@ def test_active_labels_a_folder_and_takes_it_up_again(picture_folder):
 def test_active_leaves_broken_images_out_and_says_so(picture_folder):
     (picture_folder / "new.png").write_text("text")
     (picture_folder / "bars" / "00.png").rename(picture_folder / "00.png")
-    result = run("active", picture_folder, "-j", 1, *options("gp-spm"), answers="q\n")
+    result = run("active", picture_folder, "-j", 1, *options("gp-fisher"), answers="q\n")
     assert result.exit_code == 0 and "left out 1 of 37" in result.output and "00.png" in result.output
 
 
 def test_active_simulates_a_labelled_folder(picture_folder, tmp_path):
-    arguments = ["--runs", 2, "--rounds", 6, "-c", "margin", "-o", tmp_path / "curve", "-j", 1, *options("gp-spm")]
+    arguments = ["--runs", 2, "--rounds", 6, "-c", "margin", "-o", tmp_path / "curve", "-j", 1, *options("gp-fisher")]
     result = run("active", picture_folder, "--simulate", *arguments)
     assert result.exit_code == 0, result.output
     assert "margin: " in result.output and "random: " in result.output

@@ -304,6 +304,12 @@ RECIPES = {
             lambda: gaussian_process(spatial_match()),
         ),
         Recipe(
+            "gp-fisher",
+            "inner products of Fisher vectors, Gaussian process",
+            "kapoor2010 §4, Perronnin et al. 2010",
+            lambda: gaussian_process(fisher_kernel(universal(8, 64, 64, PYRAMID))),
+        ),
+        Recipe(
             "gp-combined",
             "pyramid matches and geometric blur, weights learned by evidence, Gaussian process",
             "kapoor2010 §6",

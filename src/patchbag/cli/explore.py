@@ -119,7 +119,7 @@ def active(
     labels: Annotated[
         Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
     ] = None,
-    recipe: RecipeOption = "gp-spm",
+    recipe: RecipeOption = "gp-fisher",
     criterion: Annotated[
         str, typer.Option("--criterion", "-c", help="uncertainty, margin, variance, influence, entropy or random.")
     ] = "uncertainty",
