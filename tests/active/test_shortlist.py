@@ -42,6 +42,18 @@ def test_a_list_as_long_as_the_pool_is_the_pool():
     np.testing.assert_array_equal(representatives(np.empty((3, 0)), 1, np.ones(3, bool)), np.arange(3))
 
 
+def test_copies_of_images_shorten_the_list():
+    copies = np.repeat(X[:7], 20, axis=0)
+    assert len(set(Y[representatives(copies, 32, np.ones(140, bool)) // 20])) == len(set(Y[:7]))
+    kernel = rbf_kernel(copies, gamma=0.05)
+    labels = np.repeat(Y[:7], 20)
+    learner = ActiveLearner(random_state=0).fit(kernel).teach(np.arange(0, 140, 20), labels[::20])
+    for _ in range(20):
+        image = learner.query()[0]
+        learner.teach([image], [labels[image]])
+    assert learner.n_labels_ == 27
+
+
 def test_lists_grow_in_powers_of_two():
     assert [list_length(c, n) for c, n in ((5, 5), (15, 15), (16, 64), (16, 65))] == [32, 64, 64, 128]
 

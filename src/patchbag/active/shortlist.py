@@ -18,8 +18,11 @@ Cost: N m d + m³ once, with d coordinates; a few passes of N d M for M clusters
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 LANDMARKS = 1000
 COORDINATES = 60
@@ -42,7 +45,10 @@ def representatives(coordinates: np.ndarray, n: int, allowed: np.ndarray) -> np.
     images = np.flatnonzero(allowed)
     if n >= len(images) or not coordinates.shape[1]:
         return images
-    clusters = KMeans(n, n_init=1, max_iter=20, random_state=0).fit(coordinates[images])
+    with warnings.catch_warnings():
+        # copies of images leave clusters empty, and the list then is shorter
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters = KMeans(n, n_init=1, max_iter=20, random_state=0).fit(coordinates[images])
     return images[np.unique(clusters.transform(coordinates[images]).argmin(axis=0))]
 
 

@@ -177,6 +177,7 @@ def given_kernels(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
         row["seconds"] = time.perf_counter() - started
         row["weights"] = weights if weights[0] is not None else None
         rows.append(row)
+        progress(f"{run['name']}: {row['mean']:.2f}")
     return rows
 
 
