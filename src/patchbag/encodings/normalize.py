@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 STEPS = ("whiten", "power", "l2", "intra")
+COLUMNS = 4096  # dimensions that are looked at in double precision at a time
 
 
 def signed_power(x: np.ndarray, exponent: float = 0.5) -> np.ndarray:
@@ -79,10 +80,10 @@ class Normalizer(TransformerMixin, BaseEstimator):
         self.shape_ = x.shape[1:]
         for step in self.steps:
             if step == "whiten":
-                mean = x.mean(axis=0, dtype=np.float64)
-                deviation = x.std(axis=0, dtype=np.float64)
+                mean, deviation = _moments(x)
+                largest = max(float(x.max()), -float(x.min()), 1e-300)
                 # rounding makes a constant dimension's deviation tiny rather than zero
-                constant = deviation <= 1e-6 * np.abs(mean) + 1e-12 * max(float(np.abs(x).max()), 1e-300)
+                constant = deviation <= 1e-6 * np.abs(mean) + 1e-12 * largest
                 self.mean_ = mean.astype(x.dtype)
                 self.scale_ = np.where(constant, 0, 1 / np.where(constant, 1, deviation)).astype(x.dtype)
             x = self._apply(step, x)
@@ -99,7 +100,9 @@ class Normalizer(TransformerMixin, BaseEstimator):
 
     def _apply(self, step: str, x: np.ndarray) -> np.ndarray:
         if step == "whiten":
-            return (x - self.mean_) * self.scale_
+            centred = x - self.mean_
+            centred *= self.scale_
+            return np.asarray(centred)
         if step == "power":
             return signed_power(x, self.exponent)
         if step == "l2":
@@ -122,6 +125,17 @@ class Normalizer(TransformerMixin, BaseEstimator):
                 f"the encoding of image {int(np.argwhere(~np.isfinite(x))[0][0])} has NaN or infinite entries"
             )
         return x
+
+
+def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation over the rows in double precision, without a copy of all of x in it."""
+    flat = x.reshape(len(x), -1)
+    mean, deviation = np.empty(flat.shape[1]), np.empty(flat.shape[1])
+    for start in range(0, flat.shape[1], COLUMNS):
+        part = slice(start, start + COLUMNS)
+        block = flat[:, part].astype(np.float64)
+        mean[part], deviation[part] = block.mean(axis=0), block.std(axis=0)
+    return mean.reshape(x.shape[1:]), deviation.reshape(x.shape[1:])
 
 
 def _join(x: np.ndarray) -> np.ndarray:
