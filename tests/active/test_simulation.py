@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from patchbag.active.simulation import LearningCurves, mean_class_accuracy, simulate
+from patchbag.active.simulation import LearningCurves, simulate
 
 RNG = np.random.default_rng(0)
 
@@ -51,11 +51,6 @@ def test_curves_carry_mean_and_standard_error():
     assert curves.labels_to_reach("a", 0.9) is None
     falls = LearningCurves(np.array([1, 2, 3, 4]), {"a": np.array([[0.6, 0.4, 0.7, 0.8]])})
     assert falls.labels_to_reach("a", 0.5) == 3  # that it starts above is no merit of the labels
-
-
-def test_mean_class_accuracy_does_not_favour_large_classes():
-    truth, predicted = np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0])
-    assert mean_class_accuracy(truth, predicted) == 0.5
 
 
 @pytest.mark.parametrize(

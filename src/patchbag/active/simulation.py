@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from patchbag.active.learner import ActiveLearner
+from patchbag.metrics import mean_class_accuracy
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,6 @@ class LearningCurves:
         below = np.flatnonzero(self.mean(name) < score)
         first = int(below[-1]) + 1 if len(below) else 0
         return int(self.n_labels[first]) if first < len(self.n_labels) else None
-
-
-def mean_class_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Accuracy of each class, averaged over the classes in ``truth``."""
-    return float(np.mean([np.mean(predicted[truth == c] == c) for c in np.unique(truth)]))
 
 
 def simulate(
