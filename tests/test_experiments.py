@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from patchbag import Categorizer, experiments
+from patchbag import Categorizer, MixtureKernel, experiments
 from patchbag.datasets import open_folder, random_split
-from patchbag.experiments import ExperimentError, list_experiments, load_experiment, run_experiment, write_results
+from patchbag.experiments import (
+    ExperimentError,
+    Journal,
+    list_experiments,
+    load_experiment,
+    run_experiment,
+    write_results,
+)
 from patchbag.experiments.matrices import kernels_of
 from patchbag.recipes import RECIPES, make_recipe
 
@@ -51,6 +58,49 @@ def test_runs_share_what_they_have_in_common(picture_folder, monkeypatch):
     result = run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)
     assert fits.count("UniversalMixture") == 1
     assert len(result["runs"]) == 2
+
+
+def test_a_stopped_experiment_goes_on_where_it_was(picture_folder, tmp_path):
+    runs = [
+        {"name": "words", "recipe": "words"},
+        {"name": "whole", "recipe": "words", "settings": {"classifier.C": 1.0}},
+    ]
+    spec = spec_of(picture_folder, *runs)
+    expected = run_experiment(spec, picture_folder.parent)["runs"]
+    place = tmp_path / "results" / "x.partial.jsonl"
+
+    def stop(text):
+        if text.startswith("split 2 of 2: whole"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(spec, picture_folder.parent, progress=stop, journal=Journal(place))
+    with place.open("a") as file:
+        file.write('{"key": "cut o')
+    seen = []
+    journal = Journal(place)
+    assert len(journal) == 3
+    result = run_experiment(spec, picture_folder.parent, progress=seen.append, journal=journal)
+    assert [r["accuracies"] for r in result["runs"]] == [r["accuracies"] for r in expected]
+    assert sum(text.startswith("split") for text in seen) == 2  # its beginning and its figure, of the one that lacked
+    assert len(Journal(place)) == 4
+    journal.remove()
+    assert not place.exists()
+
+
+def test_a_run_may_have_another_classifier_on_the_same_kernel(picture_folder, monkeypatch):
+    made = []
+    original = MixtureKernel.transform
+    monkeypatch.setattr(MixtureKernel, "transform", lambda self, X: made.append(len(X)) or original(self, X))
+    names = ("svm", "sparse-logistic")
+    runs = [{"name": "own", "recipe": "gmm-ppk"}] + [{"name": n, "recipe": "gmm-ppk", "classifier": n} for n in names]
+    rows = run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)["runs"]
+    assert sum(made) == len(open_folder(picture_folder))  # the training images and the test images, once
+    assert all(row["mean"] > 40 for row in rows)
+
+    wrong = spec_of(picture_folder, {"name": "a", "recipe": "gmm-ppk", "classifier": "tree"})
+    with pytest.raises(ExperimentError, match="must be one of sparse-logistic, svm, got 'tree'"):
+        run_experiment(wrong, picture_folder.parent)
 
 
 def test_the_universal_model_may_come_from_another_folder(picture_folder, monkeypatch):
@@ -157,7 +207,7 @@ def test_complete_files_pass_and_other_encodings_are_refused(tmp_path):
 
 
 def test_settings_are_checked_before_images_are_described(picture_folder, monkeypatch):
-    monkeypatch.setattr("patchbag.experiments.runner._describe", lambda *a: pytest.fail("too late"))
+    monkeypatch.setattr("patchbag.experiments.grid._describe", lambda *a: pytest.fail("too late"))
     good = {"name": "good", "recipe": "words"}
     for settings, message in (
         ({"features.stride": 3}, "run 'bad': recipe 'words' has no parameter 'features.stride'; is it 'features.step'"),

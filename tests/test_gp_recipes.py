@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from patchbag import Categorizer, cli, make_recipe, storage
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
-from patchbag.experiments import list_experiments, load_experiment, run_experiment, run_pipeline
+from patchbag.experiments import Journal, list_experiments, load_experiment, run_experiment, run_pipeline
 from patchbag.runtime import extractors
 
 # smaller trees, vocabularies and bags: the same steps in a fraction of the time
@@ -192,7 +192,7 @@ def test_every_experiment_of_the_paper_names_recipes_and_settings_that_exist():
             run_pipeline(run_spec, {})
 
 
-def test_given_kernels_are_compared_under_every_classifier(picture_folder):
+def test_given_kernels_are_compared_under_every_classifier(picture_folder, monkeypatch):
     spec = {
         "name": "x", "title": "x", "kind": "kernels", "data": picture_folder.name, "recipe": "gp-combined",
         "settings": {k.replace("__", "."): v for k, v in SMALL["gp-combined"].items()}, "test_per_class": 4,
@@ -200,13 +200,18 @@ def test_given_kernels_are_compared_under_every_classifier(picture_folder):
             {"name": "GP", "kernels": ["spm"], "train_per_class": 6, "published": 50.0},
             {"name": "SVM", "kernels": ["spm"], "classifier": "svm", "train_per_class": 6},
             {"name": "NN", "kernels": ["spm"], "classifier": "nn", "train_per_class": 6},
-            {"name": "all", "train_per_class": 3, "settings": {"l2": 1.0}},
+            {"name": "all", "over": {"train_per_class": [3, 6]}, "settings": {"l2": 1.0}},
         ],
     }  # fmt: skip
-    rows = run_experiment(spec, picture_folder.parent, splits=2, n_jobs=1)["runs"]
-    assert [row["name"] for row in rows] == ["GP", "SVM", "NN", "all"] and rows[0]["published"] == 50
+    journal = Journal()
+    rows = run_experiment(spec, picture_folder.parent, splits=2, n_jobs=1, journal=journal)["runs"]
+    assert [row["name"] for row in rows] == ["GP", "SVM", "NN", "all, 3", "all, 6"] and rows[0]["published"] == 50
     assert all(row["mean"] > 60 and len(row["accuracies"]) == 2 for row in rows)
     assert np.shape(rows[3]["weights"]) == (2, 4) and rows[1]["weights"] is None
+    assert (rows[4]["x"], rows[4]["series"]) == (6, "all")
+
+    monkeypatch.setattr("patchbag.experiments.studies._classify", lambda *a: pytest.fail("is in the journal"))
+    assert run_experiment(spec, picture_folder.parent, splits=2, n_jobs=1, journal=journal)["runs"] == rows
 
 
 def test_the_active_study_draws_curves_of_all_and_of_binary_problems(picture_folder):

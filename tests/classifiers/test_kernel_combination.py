@@ -89,6 +89,13 @@ def test_regularisation_shrinks_the_weights():
         assert learn_combination(kernels, targets, **penalty).weights.sum() < 0.8 * free.weights.sum()
 
 
+def test_a_strong_penalty_does_not_turn_the_signal_into_noise():
+    kernels, targets = problem(n=60)
+    for penalty in ({"l1": 1e4}, {"l2": 1e6}):
+        found = learn_combination(kernels, targets, **penalty)
+        assert found.weights[0] > found.noise
+
+
 def test_standard_deviation_of_the_scale_is_that_of_a_normal_variance():
     """For K = I and fixed noise 0 the evidence of log α is that of a variance: the Hessian is n C / 2."""
     targets = np.where(np.random.default_rng(0).random((200, 2)) < 0.5, 1.0, -1.0)

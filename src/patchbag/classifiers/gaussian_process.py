@@ -70,7 +70,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     optimize : "all", "weights", "noise" or None
         What the evidence chooses.  A single kernel has a weight too, its scale.
     classwise : learn separate weights for every class (slower by the number of classes; to compare)
-    l1, l2 : regularisation of the weights
+    l1, l2 : regularisation of the weights, and of the noise where it is learned; for few labels or many kernels
     n_inducing : None for the exact process, or the number of inducing images
     approximation : "fitc" or "nystroem"
     repair : clip the negative eigenvalues of kernels that are not positive semidefinite

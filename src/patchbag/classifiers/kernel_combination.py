@@ -15,6 +15,10 @@ derivative for any parameter is the elementwise sum of S * dA.  So a gradient fo
 factorisation (n³/3), one inversion (2n³/3), two products (4n²C) and k passes over memory.  What is minimised is
 -log p(T) + l1 * sum(alpha) + l2 * sum(alpha²), over beta and log sigma², by L-BFGS.
 
+Noise that is learned is one more weight, that of the kernel I, and is regularised like the others.  Without that a
+strong penalty on the alphas has the labels explained as noise: on Caltech-101, 2 labels a class, seven kernels and l1
+= 1e6, 25 % are right in place of 43.
+
 Besides the weights, bases can be *distances* D_i with K_i = exp(-gamma_i D_i), and gamma_i is then learned as well.
 
 The uncertainty of the result is Laplace's: the Hessian of the objective at the optimum (differences of the analytic
@@ -25,7 +29,7 @@ Deviations and slips in the text.  The regulariser is printed as gamma_2 ||alpha
 alpha_i is that of the *squared* norm, which is used here.  The printed gradient is for one binary problem and with
 respect to alpha: jointly over C classes the trace term is multiplied by C, and optimising beta multiplies each
 component by alpha_i.  "sigma is the noise model variance" (eq. 2) should say sigma².  The index of the constraint
-runs from 1, not 0.  The paper fixes the noise; here it can be learned.
+runs from 1, not 0.  The paper fixes the noise (``learn_noise=False``); here it can be learned.
 """
 
 from __future__ import annotations
@@ -127,7 +131,7 @@ def learn_combination(
     weights, scales, noise : where to start (default 1, 1 / mean distance, 0.01)
     learn_weights, learn_noise : what to optimise; the rest stays where it starts
     noise_floor : smallest noise variance allowed
-    l1, l2 : regularisation constants γ1, γ2 of the weights
+    l1, l2 : regularisation constants γ1, γ2 of the weights, and of the noise where it is learned
     max_iter, tol : L-BFGS iterations, and the relative decrease of the objective at which it stops
     warm_start : from 600 samples, start from the optimum for every third sample of each class
     evidence : function of (covariance, targets) like :func:`log_evidence`; for another likelihood
@@ -150,12 +154,11 @@ def learn_combination(
     value, slope = objective(theta)
     found = objective.unpack(theta)
     deviations = objective.deviations(theta, slope, noise_floor)
-    penalty = l1 * found.weights.sum() + l2 * (found.weights**2).sum()
     return Combination(
         weights=found.weights,
         noise=found.noise,
         scales=found.scales,
-        log_evidence=float(penalty - value),
+        log_evidence=float(objective.penalty(found) - value),
         objective=float(value),
         log_weights_std=deviations[0],
         log_scales_std=deviations[1],
@@ -255,9 +258,13 @@ class _Objective:
                 ]
                 gradient.append(p.weights * p.scales * np.array(by_scale))
         if self.learn_noise:
-            gradient.append(np.array([p.noise * np.trace(sensitivity)]))
-        penalty = self.l1 * p.weights.sum() + self.l2 * (p.weights**2).sum()
-        return penalty - value, -np.concatenate(gradient) if gradient else np.empty(0)
+            slope = np.trace(sensitivity) - self.l1 - 2.0 * self.l2 * p.noise
+            gradient.append(np.array([p.noise * slope]))
+        return self.penalty(p) - value, -np.concatenate(gradient) if gradient else np.empty(0)
+
+    def penalty(self, p: _Parameters) -> float:
+        regularised = np.append(p.weights, p.noise) if self.learn_noise else p.weights
+        return float(self.l1 * regularised.sum() + self.l2 * (regularised**2).sum())
 
     def _evaluate(self, kernels: np.ndarray, p: _Parameters) -> tuple[float, np.ndarray]:
         for jitter in JITTERS:

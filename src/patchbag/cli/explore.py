@@ -86,8 +86,18 @@ def reproduce(
     jobs: JobsOption = -1,
     cache: CacheOption = True,
 ) -> None:
-    """Run a published experiment and print our figures beside the published ones."""
-    from patchbag.experiments import list_experiments, load_experiment, run_experiment, write_results
+    """Run a published experiment and print our figures beside the published ones.
+
+    An experiment that was stopped goes on where it was when the same command is given again.
+    """
+    from patchbag.experiments import (
+        Journal,
+        list_experiments,
+        load_experiment,
+        result_paths,
+        run_experiment,
+        write_results,
+    )
 
     if experiment is None:
         for name in list_experiments():
@@ -96,8 +106,16 @@ def reproduce(
         return
     spec = load_experiment(experiment)
     check_output_folder(output)
+    journal = Journal(result_paths(spec["name"], output)[2])
+    if len(journal):
+        screen.say(f"going on from {len(journal)} figures in {journal.path}")
     with feature_cache(cache) as place, screen.working("starting") as tell:
-        result = run_experiment(spec, data, splits=splits, n_jobs=jobs, cache=place, progress=tell)
+        try:
+            result = run_experiment(spec, data, splits=splits, n_jobs=jobs, cache=place, progress=tell, journal=journal)
+        except KeyboardInterrupt:
+            if len(journal):
+                screen.say(f"{len(journal)} figures are kept; the same command goes on from there")
+            raise
     title = screen.literal(result["title"] or result["name"])
     table = Table("run", "ours", "published", "seconds", title=title, box=None, pad_edge=False)
     for run in result["runs"]:
@@ -108,6 +126,7 @@ def reproduce(
     screen.print_table(table)
     for path in write_results(result, output):
         screen.result(path)
+    journal.remove()
 
 
 @app.command()

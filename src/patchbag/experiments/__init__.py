@@ -2,16 +2,20 @@
 """Published experiments, run again: their files, the runs of recipes, other studies, and what is written of them."""
 
 from patchbag.experiments.files import ExperimentError, experiments_folder, list_experiments, load_experiment
-from patchbag.experiments.plots import write_results
-from patchbag.experiments.runner import expand_runs, open_data, run_experiment, run_pipeline
+from patchbag.experiments.journal import Journal
+from patchbag.experiments.plots import result_paths, write_results
+from patchbag.experiments.runner import run_experiment
+from patchbag.experiments.runs import expand_runs, open_data, run_pipeline
 
 __all__ = [
     "ExperimentError",
+    "Journal",
     "expand_runs",
     "experiments_folder",
     "list_experiments",
     "load_experiment",
     "open_data",
+    "result_paths",
     "run_experiment",
     "run_pipeline",
     "write_results",

@@ -14,7 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from patchbag import __version__
+from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.features.cache import content_digest, open_cache
+from patchbag.runtime import apply_runtime
+from patchbag.similarity.union import Channel, FeatureChannels, KernelUnion
 
 RUNTIME = ("n_jobs", "n_threads", "cache", "memory", "verbose")
 
@@ -23,10 +27,6 @@ def kernels_of(
     spec: dict[str, Any], data: Path | None, progress: Callable[[str], None]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The kernels of a recipe between all images of the data set, by name, and the labels."""
-    from patchbag.experiments.runner import open_data, run_pipeline
-    from patchbag.runtime import apply_runtime
-    from patchbag.similarity.union import KernelUnion
-
     folder = open_data(spec, data)
     pipeline = apply_runtime(
         run_pipeline(spec, {}), n_jobs=spec["n_jobs"], cache=spec["cache"], random_state=spec.get("seed", 0)
@@ -59,8 +59,6 @@ def kernels_of(
 
 def sources(features: Any, branch: Any) -> list[Any]:
     """The feature extractors that a branch works on."""
-    from patchbag.similarity.union import Channel, FeatureChannels
-
     if not isinstance(features, FeatureChannels):
         return [features]
     names = {step.name for _, step in branch.steps if isinstance(step, Channel)}
@@ -69,8 +67,6 @@ def sources(features: Any, branch: Any) -> list[Any]:
 
 def plain_parameters(estimator: Any) -> dict[str, str]:
     """Every parameter that can change a result, spelled out; of an estimator inside, its class and its parameters."""
-    from patchbag import __version__
-
     spelled = {"": f"{type(estimator).__name__} {__version__}"}
     for name, value in estimator.get_params(deep=True).items():
         if name.split("__")[-1] in RUNTIME:

@@ -10,6 +10,12 @@ from typing import Any
 import numpy as np
 
 
+def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
+    """Where the JSON file, the plot and the journal of an experiment are."""
+    stem = name.replace("/", "-")
+    return folder / f"{stem}.json", folder / f"{stem}.png", folder / f"{stem}.partial.jsonl"
+
+
 def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     """JSON with every figure, and a plot of ours beside the published ones."""
     import matplotlib
@@ -18,8 +24,7 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
-    stem = result["name"].replace("/", "-")
-    data_path, plot_path = folder / f"{stem}.json", folder / f"{stem}.png"
+    data_path, plot_path, _ = result_paths(result["name"], folder)
     data_path.write_text(json.dumps(result, indent=1))
     runs = [r for r in result["runs"] if r.get("mean") is not None]
     if any(r.get("curve") for r in runs):
@@ -30,7 +35,7 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
         figure, axes = _plot_points(runs)
     if result.get("axis"):
         axes.set_xlabel(result["axis"])
-    axes.set_title(result.get("title") or stem, fontsize=10)
+    axes.set_title(result.get("title") or result["name"], fontsize=10)
     figure.savefig(plot_path, dpi=130)
     plt.close(figure)
     return data_path, plot_path
@@ -62,7 +67,11 @@ def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     for name in dict.fromkeys(r.get("series") for r in runs if r.get("series")):
         mine = [r for r in runs if r.get("series") == name]
         x = [r["x"] for r in mine]
-        axes.errorbar(x, [r["mean"] for r in mine], [r.get("std", 0) for r in mine], marker="o", capsize=3, label=name)
+        ours, spread = [r["mean"] for r in mine], [r.get("std", 0) for r in mine]
+        line = axes.errorbar(x, ours, spread, marker="o", capsize=3, label=name)[0]
+        theirs = [(r["x"], r["published"]) for r in mine if r.get("published") is not None]
+        if theirs:
+            axes.plot(*zip(*theirs), "D", markerfacecolor="none", color=line.get_color(), label=f"{name}, published")
     ticks = sorted({r["x"] for r in runs if r.get("series")})
     axes.set_xscale("log", base=2 if ticks[0] >= 1 else 10)
     axes.set_xticks(ticks, [f"{v:g}" for v in ticks])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Published studies that are not a table of recipes: toy, discount curves, cost, given kernels, active learning.
 
-Each takes an experiment's specification, with ``splits``, ``n_jobs`` and ``cache`` of the run in it, and returns its
-rows: name, our figure as ``mean``, and the published one.
+Each takes an experiment's specification, with ``splits``, ``n_jobs``, ``cache`` and ``journal`` of the run in it, and
+returns its rows: name, our figure as ``mean``, and the published one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from patchbag.experiments.matrices import kernels_of
+from patchbag.datasets import random_split
+from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.journal import Journal
+from patchbag.experiments.matrices import kernels_of, plain_parameters
+from patchbag.experiments.runs import expand_runs, run_pipeline
+from patchbag.metrics import mean_class_accuracy
+from patchbag.runtime import apply_runtime
 
 Row = dict[str, Any]
 Tell = Callable[[str], None]
@@ -156,26 +162,38 @@ def _classify(
 
 
 def given_kernels(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
-    """kapoor2010 table 2 and figures 3 to 7: classifiers and combinations on kernel matrices that are made once."""
-    from patchbag.datasets import random_split
-    from patchbag.metrics import mean_class_accuracy
+    """kapoor2010 table 2 and figures 3 to 7: classifiers and combinations on kernel matrices that are made once.
 
+    ``over = { train_per_class = [2, 15] }`` in a run repeats it for these numbers of labels a class.
+    """
     kernels, labels = kernels_of(spec, data, progress)
+    journal = spec["journal"]
+    origin = [spec.get(k) for k in ("data", "classes", "without", "test_per_class")]
+    origin += [len(labels), plain_parameters(run_pipeline(spec, {}))]
     rows = []
-    for run in spec["run"]:
+    for run in expand_runs(spec):
         progress(run["name"])
         stack = np.stack([kernels[name] for name in run.get("kernels", kernels)], axis=2)
         size = run.get("train_per_class", spec.get("train_per_class", 15))
-        accuracies, weights, started = [], [], time.perf_counter()
+        classifier, settings = run.get("classifier", "gp"), run.get("settings", {})
+        found = []
         for i in range(spec["splits"]):
-            train, test = random_split(labels, size, spec.get("seed", 0) + i, spec.get("test_per_class"))
-            found, learned = _classify(run.get("classifier", "gp"), run.get("settings", {}), stack, labels, train, test)
-            accuracies.append(100 * mean_class_accuracy(labels[test], found))
-            weights.append(None if learned is None else np.asarray(learned).tolist())
+            seed = spec.get("seed", 0) + i
+            entry = Journal.key(*origin, run.get("kernels"), classifier, settings, size, seed)
+            if journal.get(entry) is None:
+                started = time.perf_counter()
+                train, test = random_split(labels, size, seed, spec.get("test_per_class"))
+                predicted, weights = _classify(classifier, settings, stack, labels, train, test)
+                accuracy = 100 * mean_class_accuracy(labels[test], predicted)
+                one = {"accuracy": accuracy, "seconds": time.perf_counter() - started}
+                journal.put(entry, one | {"weights": None if weights is None else np.asarray(weights).tolist()})
+            found.append(journal.get(entry))
+        accuracies = [one["accuracy"] for one in found]
         row = _row(run["name"], float(np.mean(accuracies)), run.get("published"), accuracies=accuracies, x=size)
+        row["series"] = run.get("series")
         row["std"] = float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else 0.0
-        row["seconds"] = time.perf_counter() - started
-        row["weights"] = weights if weights[0] is not None else None
+        row["seconds"] = sum(one["seconds"] for one in found)
+        row["weights"] = [one["weights"] for one in found] if found[0]["weights"] is not None else None
         rows.append(row)
         progress(f"{run['name']}: {row['mean']:.2f}")
     return rows
@@ -235,9 +253,6 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> li
 
 def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
     """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
-    from patchbag.experiments.files import ExperimentError
-    from patchbag.experiments.runner import expand_runs, run_pipeline
-    from patchbag.runtime import apply_runtime
     from patchbag.voc import evaluate_voc
 
     if data is None:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The runs of an experiment: its data, its runs one by one, and the recipe of each with its settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.svm import SVC
+
+from patchbag.classifiers.sparse_logistic import SparseLogistic
+from patchbag.datasets import ImageFolder, open_folder
+from patchbag.experiments.files import ExperimentError
+from patchbag.recipes import make_recipe
+from patchbag.settings import check_settings
+
+CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "sparse-logistic": lambda: SparseLogistic(ignore_self=True),
+    "svm": lambda: SVC(kernel="precomputed", C=100.0),
+}
+
+
+def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) -> ImageFolder:
+    """The images of the experiment's data set (or of the folder ``name``)."""
+    if data is None:
+        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
+    folder = open_folder(data / (name or spec["data"]))
+    if name is None and "classes" in spec:
+        folder = folder.take(np.flatnonzero(np.isin(folder.labels, spec["classes"])))
+    if name is None and "without" in spec:
+        folder = folder.take(np.flatnonzero(~np.isin(folder.labels, spec["without"])))
+    return folder
+
+
+def run_pipeline(run: dict[str, Any], shared: dict[str, Any]) -> Pipeline:
+    """The recipe of a run with the shared settings that it has, and its own; steps that pass through are taken out.
+
+    With ``color`` the settings go to both branches, orientation and colour.
+    """
+    pipeline = make_recipe(run["recipe"], bool(run.get("color")))
+    if "classifier" in run:
+        pipeline.steps = [*(step for step in pipeline.steps[:-1] if step[0] != "scale"), _classifier(run)]
+    branches = [f"classifier__{name}__" for name, _ in pipeline[-1].branches] if run.get("color") else [""]
+    for branch in branches:
+        valid = pipeline.get_params(deep=True)
+        settings = {f"{branch}{k.replace('.', '__')}": v for k, v in shared.items()}
+        settings = {k: v for k, v in settings.items() if k in valid}
+        settings |= {f"{branch}{k.replace('.', '__')}": v for k, v in run.get("settings", {}).items()}
+        check_settings(pipeline, settings, f"run {run.get('name', 1)!r}: recipe {run['recipe']!r}")
+        pipeline.set_params(**settings)
+    pipeline.steps = [(name, step) for name, step in pipeline.steps if step != "passthrough"]
+    if run.get("whole"):
+        pipeline.steps.insert(2, ("whole", FunctionTransformer(whole_images)))
+    if run.get("color"):  # the branches describe the images, each in its own way
+        pipeline.steps.insert(0, ("images", FunctionTransformer(as_array)))
+    return pipeline
+
+
+def _classifier(run: dict[str, Any]) -> tuple[str, Any]:
+    """The step that a run puts in place of its recipe's classifier."""
+    name = run["classifier"]
+    if name not in CLASSIFIERS or run.get("color"):
+        why = "with color it is the recipe's" if run.get("color") else f"must be one of {', '.join(CLASSIFIERS)}"
+        raise ExperimentError(f"run {run.get('name', 1)!r}: classifier {why}, got {name!r}")
+    return "classifier", CLASSIFIERS[name]()
+
+
+def as_array(images: list[str]) -> np.ndarray:
+    """Paths as an array, which can be cut by indices."""
+    return np.array(images, dtype=object)
+
+
+def check_runs(runs: list[dict[str, Any]], shared: dict[str, Any]) -> None:
+    """Raise unless every run's recipe can be made and every shared setting is a parameter of one of them."""
+    known: set[str] = set()
+    for run in runs:
+        names = run_pipeline(run, shared).get_params(deep=True)
+        known |= {re.sub(r"^classifier__(orh|col)__", "", name) for name in names}
+    unknown = [name for name in shared if name.replace(".", "__") not in known]
+    if unknown and runs:
+        raise ExperimentError(f"no run has a parameter {unknown[0]!r} for the settings of all runs")
+
+
+def whole_images(statistics: Any) -> Any:
+    """Of a pyramid's statistics those of its first cell, the whole image: they need not be collected again."""
+    first = {name: values[:, :1] for name, values in statistics.arrays().items()}
+    return replace(statistics, **first)
+
+
+def expand_runs(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of an experiment, those with ``over`` once for each of its values."""
+    runs = []
+    for run in spec.get("run", []):
+        over = run.get("over", {})
+        if len(over) > 1:
+            raise ExperimentError(f"{spec['name']}: run {run['name']!r} varies {len(over)} parameters; one is possible")
+        if not over:
+            runs.append(run)
+        for parameter, values in over.items():
+            published = [None if v != v else v for v in run.get("published") or [None] * len(values)]
+            for value, theirs in zip(values, published, strict=True):
+                one = {"name": f"{run['name']}, {value}", "series": run["name"], "x": value, "published": theirs}
+                if parameter == "train_per_class":
+                    runs.append({**run, **one, parameter: value})
+                else:
+                    runs.append({**run, **one, "settings": {**run.get("settings", {}), parameter: value}})
+    return runs
