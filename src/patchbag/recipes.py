@@ -122,17 +122,20 @@ def adapted(similarity: Any, C: float, *between: tuple[str, Any], relevance: flo
     ]
 
 
+def definite() -> tuple[str, Any]:
+    """A word where the kernel is not definite, as settings can make it: there the classifier loses points unseen."""
+    return "definite", DefiniteKernel("warn")
+
+
 def divergences() -> Steps:
-    """KLK rows, and a word where the kernel is not definite: there the classifier loses points without a sign."""
-    definite = ("definite", DefiniteKernel("warn"))
-    return adapted(MixtureKernel("klk"), 1.0, definite, relevance=SHARP_RELEVANCE)
+    return adapted(MixtureKernel("klk"), 1.0, definite(), relevance=SHARP_RELEVANCE)
 
 
 def unadapted() -> Steps:
     """The same with mixtures that are trained on each image alone, whose components have to be matched."""
     return [
         ("mixtures", MaximumLikelihoodMixtures(UniversalMixture(16), BagPCA(50))),
-        *adapted(MixtureKernel("klk", matching="matched"), 1.0, ("definite", DefiniteKernel("warn")))[2:],
+        *adapted(MixtureKernel("klk", matching="matched"), 1.0, definite())[2:],
     ]
 
 
@@ -248,7 +251,7 @@ RECIPES = {
             "gmm-ppk",
             "adapted mixtures, rows of probability product kernels",
             "liu2010 ch. 4",
-            lambda: adapted(MixtureKernel("ppk", normalize=True), 1.0),
+            lambda: adapted(MixtureKernel("ppk", normalize=True), 1.0, definite()),
             contrasted_sift,
         ),
         Recipe(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device, is_numpy_array
 
 
-def shared() -> Any:
+def shared(default: Any = None) -> Any:
     """A dataclass field that all samples of a dataset have in common."""
-    return field(default=None, metadata={"shared": True})
+    return field(default=default, metadata={"shared": True})
 
 
 def sample_index(key: Any, n: int) -> Any:
@@ -30,6 +30,14 @@ def sample_index(key: Any, n: int) -> Any:
             raise IndexError(f"sample {key} of {n} does not exist")
         return slice(int(key) % n, int(key) % n + 1)
     return key if isinstance(key, slice) else np.arange(n)[key]
+
+
+def _take(a: Any, index: slice | np.ndarray) -> Any:
+    """Samples of an array, on whatever device it lies."""
+    if isinstance(index, slice) or is_numpy_array(a):
+        return a[index, ...]
+    xp = array_namespace(a)
+    return xp.take(a, xp.asarray(index, device=device(a)), axis=0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +61,7 @@ class Records:
 
     def __getitem__(self, key: Any) -> Self:
         index = sample_index(key, len(self))
-        return replace(self, **{name: a[index] for name, a in self.arrays().items()})
+        return replace(self, **{name: _take(a, index) for name, a in self.arrays().items()})
 
     def check_shared(self, other: Self) -> None:
         """Raise if both know what all their samples share (the universal model) and it is not the same."""

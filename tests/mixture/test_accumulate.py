@@ -100,7 +100,7 @@ def test_statistics_of_different_mixtures_do_not_mix(bags, mixture):
     assert np.array_equal((mine + unknown).s0, mine.s0 + theirs.s0)
     equal = check_parameters(mixture.weights_, other.means - 1, mixture.variances_)
     assert equal == check_parameters(equal.weights, equal.means.copy(), equal.variances) and equal != other
-    with pytest.raises(ValueError, match="another universal mixture than those this adaptation"):
+    with pytest.raises(ValueError, match="another universal mixture than the one to adapt"):
         MAPAdaptation().fit(mine).transform(theirs)
 
 

@@ -128,10 +128,12 @@ def test_maximum_likelihood_estimator_projects_and_trains(images):
         MaximumLikelihoodMixtures(UniversalMixture("auto")).fit(bags).transform(bags)
 
 
-def test_estimator_takes_the_given_mixture_before_the_one_the_statistics_carry(universal, images):
+def test_estimator_takes_the_given_mixture_and_refuses_statistics_of_another(universal, images):
     other = UniversalMixture.from_parameters(universal.weights, universal.means + 1, universal.variances)
     found = MAPAdaptation(mixture=other).fit(collected(images, universal))
     np.testing.assert_array_equal(found.universal_.means, universal.means + 1)
+    with pytest.raises(ValueError, match="collected under another universal mixture"):
+        found.transform(collected(images, universal))
     assert clone(found).get_params()["relevance"] == 10.0
     assert MAPAdaptation().fit_transform(collected(images, universal))[1:].universal is universal
 

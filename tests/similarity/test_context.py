@@ -9,6 +9,7 @@ from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import check_parameters
 from patchbag.similarity import context
 from patchbag.similarity.context import ContextualSimilarity, average_mixture, contextual_similarity
+from patchbag.similarity.references import reference_weights
 
 
 @pytest.fixture
@@ -68,6 +69,24 @@ def test_similarity_is_one_to_itself_and_one_half_to_the_context(make_mixtures, 
     np.testing.assert_allclose(found, found.T, atol=1e-4)
 
 
+def test_similarity_to_itself_is_one_where_components_overlap():
+    weights, variances = np.array([[0.5, 0.5]]), np.ones((1, 2, 1))
+    q = Mixtures(weights, np.array([[[0.0], [1.0]]]), variances)
+    u = Mixtures(weights, np.array([[[0.5], [0.5]]]), variances)
+    for symmetric in (True, False):
+        assert contextual_similarity(q, q, u, symmetric, matching="all") == 1
+        assert contextual_similarity(u, u, u, symmetric, matching="all") == 0.5
+
+
+@pytest.mark.parametrize("wrong", [{"iterations": 0}, {"iterations": 2.5}, {"matching": "best"}, {"dtype": np.float16}])
+def test_functions_check_their_options_like_the_estimators(make_mixtures, wrong):
+    X, u = make_mixtures(3), make_mixtures(1, seed=5)
+    with pytest.raises(ValueError, match=r"must be (one of|a whole number|'float32')"):
+        contextual_similarity(X, X, u, **wrong)
+    with pytest.raises(ValueError, match=r"must be (one of|a whole number|'float32')"):
+        reference_weights(X, X, **wrong)
+
+
 def test_float32_agrees_with_float64(make_mixtures):
     P, Q, u = (make_mixtures(n, k=16, d=20, seed=s, spread=0.15) for n, s in ((9, 1), (70, 2), (1, 5)))
     for iterations in (None, 3):
@@ -109,7 +128,7 @@ def test_wrong_use_is_named(make_mixtures):
     u = make_mixtures(1, k=2)
     with pytest.raises(ValueError, match="the context have 2 components"):
         ContextualSimilarity(context=check_parameters(u.weights[0], u.means[0], u.variances[0])).fit(X)
-    with pytest.raises(ValueError, match="iterations must be at least 1"):
+    with pytest.raises(ValueError, match="iterations must be a whole number from 1 on"):
         ContextualSimilarity(iterations=0).fit(X)
 
 

@@ -126,3 +126,24 @@ def test_fit_checks_divergence_and_context(words):
         ContextualHistograms(context=np.ones(12)).fit(P)
     with pytest.raises(ValueError, match=r"one histogram of 12 words, got shape \(11,\)"):
         ContextualHistograms(context=u[:11] / u[:11].sum()).fit(P)
+
+
+def test_words_that_no_blend_has_do_not_decide():
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.full(12, 0.4), 6) * (rng.random((6, 12)) < 0.7)
+    P /= P.sum(axis=1, keepdims=True)
+
+    def textbook(q, m):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(q > 0, q * np.log(q / m), 0).sum(axis=-1)
+
+    expected = contextual_histograms(P[:3], P[:3], P[5], "kl")
+    np.testing.assert_allclose(contextual_histograms(P[:3], P[:3], P[5], textbook), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="the divergence is infinite between histogram 0 and blends of reference 0"):
+        contextual_histograms(P[:3], P[:3], P[5], lambda q, m: np.full(m.shape[:-1], np.inf))
+
+
+def test_histograms_in_single_precision_may_be_the_context_up_to_rounding():
+    rng = np.random.default_rng(0)
+    h, q = (rng.dirichlet(np.ones(1000), n).astype(np.float32) for n in (1, 2))
+    assert ContextualHistograms().fit(np.tile(h, (7, 1))).transform(q) == pytest.approx(0.5)

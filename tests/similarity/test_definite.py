@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC
 
 from patchbag.similarity.definite import DefiniteKernel, clip_eigenvalues, definiteness
 
@@ -61,3 +64,11 @@ def test_wrong_input_is_named(indefinite):
         DefiniteKernel("clip").fit(indefinite).transform(np.zeros((2, 5)))
     with pytest.raises(ValueError, match="action must be one of"):
         DefiniteKernel("fix").fit(indefinite)
+
+
+def test_a_grid_search_cuts_rows_and_columns_of_the_gram_matrix():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 3)) + 2 * (np.arange(30) % 2)[:, None]
+    pipeline = make_pipeline(DefiniteKernel("clip"), SVC(kernel="precomputed"))
+    search = GridSearchCV(pipeline, {"svc__C": [1, 10]}, cv=3, error_score="raise")
+    assert search.fit(x @ x.T, np.arange(30) % 2).best_score_ > 0.8

@@ -1,3 +1,6 @@
+import tracemalloc
+
+import array_api_strict as xp
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -8,9 +11,12 @@ from sklearn.svm import SVC
 from oracles import mixtures as oracle
 from oracles.gaussians import grid, kl_integral, mixture_density, product_integral
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.similarity import matching, mixtures, one_to_one, point_estimates
+from patchbag.similarity import gaussians, matching, mixtures, one_to_one, point_estimates
+from patchbag.similarity.checks import log_self_products
+from patchbag.similarity.context import ContextualSimilarity
 from patchbag.similarity.definite import DefiniteKernel
 from patchbag.similarity.mixtures import MixtureKernel
+from patchbag.similarity.references import ReferenceWeights
 
 
 @pytest.fixture
@@ -112,11 +118,60 @@ def test_blocks_do_not_change_the_result(make_mixtures, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_array_api_path_gives_the_same_numbers(pairs, monkeypatch):
-    expected = one_to_one.product_one_to_one(*pairs, 0.5, np.float64), one_to_one.kl_one_to_one(*pairs, np.float64)
-    monkeypatch.setattr(one_to_one, "is_numpy_array", lambda a: False)
-    np.testing.assert_allclose(one_to_one.product_one_to_one(*pairs, 0.5), expected[0], rtol=1e-10)
-    np.testing.assert_allclose(one_to_one.kl_one_to_one(*pairs, np.float64), expected[1], rtol=1e-10)
+@pytest.mark.parametrize("kernel", [MixtureKernel("klk"), MixtureKernel(), MixtureKernel(normalize=True, rho=0.7)])
+def test_array_api_path_gives_the_same_numbers(pairs, kernel, monkeypatch):
+    kernel = clone(kernel).set_params(precision="float64", random_state=0)
+    elsewhere = [Mixtures(*(xp.asarray(a) for a in m.arrays().values())) for m in pairs]
+    monkeypatch.setattr(one_to_one, "BLOCK_IMAGES", 3)
+    for P, Q in (pairs, pairs[::-1]):
+        expected = kernel.fit(Q).transform(P)
+        found = kernel.fit(elsewhere[Q is pairs[1]]).transform(elsewhere[P is pairs[1]])
+        assert type(found).__module__.startswith("array_api_strict")
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-10)
+
+
+def test_memory_beyond_the_result_is_bounded(make_mixtures):
+    X = make_mixtures(6000, k=2, d=2, seed=3)
+    for function in (one_to_one.symmetric_kl_one_to_one, one_to_one.product_one_to_one):
+        function(X[:10], X[:10])
+        tracemalloc.start()
+        function(X, X, check=False)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # 144 MB of result: a whole block of the same size beside it would not pass
+        assert peak < 1.7 * 4 * 6000**2
+
+
+def test_components_far_apart_keep_their_digits(make_mixtures):
+    X = make_mixtures(6, k=8, d=20, seed=2, spread=0.2)
+    far = np.random.default_rng(0).normal(size=(8, 20)) * 300
+    X = Mixtures(X.weights, (X.means + far).astype(np.float64), X.variances)
+    single, double = (mixtures.symmetric_kl(X, X, "matched", dtype=t) for t in (np.float32, np.float64))
+    np.testing.assert_allclose(single, double, atol=1e-3 * double.mean())
+    small = [a.astype(np.float32) for a in (X.means[0], X.variances[0])]
+    exact = gaussians.kl_divergence(*(a.astype(np.float64) for a in (*small, *small)))
+    np.testing.assert_allclose(gaussians.kl_divergence(*small, *small).diagonal(), exact.diagonal(), atol=1e-2)
+
+
+def test_mixtures_of_single_images_are_not_compared_one_to_one(make_mixtures):
+    X = make_mixtures(4)
+    alone = Mixtures(X.weights, X.means, X.variances, corresponding=False)
+    for estimator in (MixtureKernel(), MixtureKernel("klk"), ReferenceWeights(), ContextualSimilarity()):
+        with pytest.raises(ValueError, match="no components that correspond one to one"):
+            estimator.fit(alone)
+    with pytest.raises(ValueError, match="no components that correspond one to one"):
+        mixtures.product_kernel(X, alone)
+    assert MixtureKernel(matching="one-to-many").fit_transform(alone[1:]).shape == (3, 3)
+
+
+def test_the_subset_for_gamma_is_the_one_asked_for(make_mixtures):
+    X = make_mixtures(60)
+    chosen = [MixtureKernel("klk", matching="matched", gamma_samples=g, random_state=0).fit(X).gamma_ for g in (2, 60)]
+    assert chosen[0] != chosen[1]
+    skl = mixtures.symmetric_kl(X, X, "matched")
+    assert chosen[1] == pytest.approx(60 * 59 / (skl.sum() - skl.trace()), rel=1e-5)
+    with pytest.raises(ValueError, match="gamma_samples must be at least 2"):
+        MixtureKernel("klk", gamma_samples=1).fit(X)
 
 
 def test_a_component_of_weight_zero_adds_nothing_to_the_product_kernel(pairs):
@@ -166,7 +221,7 @@ def test_normalized_product_kernel_has_ones_on_the_diagonal(make_mixtures):
 def test_self_products_are_the_diagonal(make_mixtures, rho):
     X = make_mixtures(5, seed=5)
     gram = one_to_one.product_one_to_one(X, X, rho, np.float64)
-    np.testing.assert_allclose(mixtures.self_products(X, rho), gram.diagonal(), rtol=1e-10)
+    np.testing.assert_allclose(np.exp(log_self_products(X, rho)), gram.diagonal(), rtol=1e-10)
 
 
 def test_kernel_works_in_a_grid_search_over_mixtures(make_mixtures):
@@ -203,7 +258,7 @@ def test_bad_mixtures_are_named(make_mixtures):
         kernel.transform(X)
     with pytest.raises(TypeError, match=r"expected Mixtures .*, got ndarray"):
         kernel.transform(np.zeros((3, 4)))
-    with pytest.raises(ValueError, match="mean SKL is 0"):
+    with pytest.raises(ValueError, match="mean SKL between training mixtures is 0 "):
         MixtureKernel("klk").fit(make_mixtures(4, spread=0.0)[[0, 0, 0]])
 
 

@@ -155,7 +155,7 @@ def test_wrong_use_is_named(make_mixtures):
     assert clone(ReferenceWeights("bhattacharyya", iterations=None)).get_params()["iterations"] is None
     with pytest.raises(ValueError, match="measure must be one of"):
         ReferenceWeights("ppk").fit(R)
-    with pytest.raises(ValueError, match="iterations must be at least 1"):
+    with pytest.raises(ValueError, match="iterations must be a whole number from 1 on"):
         ReferenceWeights(iterations=0).fit(R)
     with pytest.raises(ValueError, match="2 dimensions, the references have 5 in 3"):
         ReferenceWeights().fit(R).transform(make_mixtures(2, d=2))

@@ -19,10 +19,12 @@ from patchbag.datasets import ImageFolder, open_folder
 from patchbag.experiments.files import ExperimentError
 from patchbag.recipes import make_recipe
 from patchbag.settings import check_settings
+from patchbag.similarity.definite import DefiniteKernel
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "sparse-logistic": lambda: SparseLogistic(ignore_self=True),
-    "svm": lambda: SVC(kernel="precomputed", C=100.0),
+    # raises where the similarity is no kernel: an SVM on it would be far off without a word
+    "svm": lambda: Pipeline([("definite", DefiniteKernel("raise")), ("svm", SVC(kernel="precomputed", C=100.0))]),
 }
 
 

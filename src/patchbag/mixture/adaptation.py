@@ -53,12 +53,14 @@ class Mixtures(Records):
     """n Gaussian mixtures with diagonal covariances: one an image, all with K components in D dimensions.
 
     ``weights (n, K)``, ``means (n, K, D)``, ``variances (n, K, D)``; ``universal`` is the model they were adapted from.
+    ``corresponding`` is False where component i of one image has nothing to do with component i of another.
     """
 
     weights: Any
     means: Any
     variances: Any
     universal: GaussianParameters | None = shared()
+    corresponding: bool = shared(True)
 
     @property
     def n_components(self) -> int:
@@ -77,6 +79,8 @@ class Mixtures(Records):
         what : what the mixtures are called in the message
         """
         w, m, v = self.weights, self.means, self.variances
+        if not all(hasattr(a, "shape") for a in (w, m, v)):
+            raise TypeError(f"{what}: weights, means and variances must be arrays, got {type(w).__name__}")
         shapes = tuple(w.shape), tuple(m.shape), tuple(v.shape)
         if len(shapes[1]) != 3 or shapes[1] != shapes[2] or shapes[0] != shapes[1][:2]:
             raise ValueError(f"{what}: expected weights (n, K), means and variances (n, K, D), got shapes {shapes}")
@@ -291,10 +295,10 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
                     f"{self.iterations} EM iterations need the descriptors, and statistics no longer have them: "
                     "pass Bags to a MAPAdaptation(mixture=...), or use iterations=1"
                 )
-            if self.mixture is None and X.universal is not None and X.universal != self.universal_:
+            if X.universal is not None and X.universal != self.universal_:
                 raise ValueError(
-                    "these statistics were collected under another universal mixture than those this adaptation was "
-                    "fitted on; collect them with the same UniversalStatistics"
+                    "these statistics were collected under another universal mixture than the one to adapt; collect "
+                    "them with the same UniversalStatistics"
                 )
             return adapt_statistics(X, self.universal_, **options)
         return adapt_bags(as_bags(X), self.universal_, self.iterations, self.n_threads, **options)

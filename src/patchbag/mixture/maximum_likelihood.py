@@ -27,7 +27,7 @@ def maximum_likelihood(bags: Bags, mixture: UniversalMixture, n_threads: int | N
     """
     _check_sizes(bags, mixture)
     weights, means, variances = _train(bags, mixture, n_threads, 0, len(bags))
-    return Mixtures(weights, means, variances).check(what="image mixtures")
+    return Mixtures(weights, means, variances, corresponding=False).check(what="image mixtures")
 
 
 def _check_sizes(bags: Bags, mixture: UniversalMixture) -> None:
@@ -98,4 +98,4 @@ class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
             parts.append(_train(chunk, schedule, self.n_threads, done, len(bags)))
             done += len(chunk)
         weights, means, variances = (np.concatenate(c) for c in zip(*parts))
-        return Mixtures(weights, means, variances).check(what="image mixtures")
+        return Mixtures(weights, means, variances, corresponding=False).check(what="image mixtures")

@@ -11,7 +11,9 @@ context u, the universal model say (liu2010, eq. 6.3-6.5):
 symmetric with the second term (the default, as in the thesis).  cs = 1 when q = p.  When p = u the first term does not
 depend on ω and the thesis sets cs = 1/2; the symmetric similarity follows that convention where either p = u or q = u
 (the other term alone would give 0), and 1/2 goes before 1 where all three are the same.  "The same" means up to the
-rounding of the precision: mean ratios within 1e-4 of one in float32, 1e-12 in float64.
+rounding of the precision: mean ratios within 1e-4 of one in float32, 1e-12 in float64.  With ``matching="all"`` the
+bound below does not have its maximum at q = p where components of a mixture overlap; q = p is then recognised by its
+numbers, which must be the same to the last digit.
 
 Between mixtures, f = -KL by Hershey and Olsen's bound (6.13).  With :math:`r_i = a_i(q, p) / a_i(q, u)` the ratio of
 how well p and u answer component i of q (``matching.log_affinities``), one maximises the concave
@@ -22,8 +24,9 @@ either to the end (``iterations=None``: Newton's method kept inside a bracket, o
 few EM steps from ω = 1/2 (6.16, 6.17): early stopping, which the thesis tunes between 1 and 5.  Stopped early, cs(q,
 q) is below 1.
 
-Cost a pair: two cross-entropies of K components (8·K·D flops in BLAS) and 2·K divisions an iteration; blocks of images
-keep memory near 200 MB beyond the result.  Word histograms have the same similarity in ``context_histograms``.
+Cost a pair: two cross-entropies of K components (8·K·D flops in BLAS) and 2·K divisions an iteration.  Memory beyond
+the result: 4·K·(D + 1) numbers a reference, and blocks of 64 MB.  ``context_histograms`` has the same similarity of
+word histograms.
 
 Slip.  As printed, (6.16) normalises over p_j and u_j for each j apart, so that the γ's of component i sum to more than
 one when several j answer; the sums over j belong into the denominator.  One-to-one, there is a single j and no
@@ -32,6 +35,7 @@ difference.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -42,7 +46,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
-from patchbag.similarity.checks import check_mixtures, check_pair
+from patchbag.similarity.checks import check_iterations, check_mixtures, check_pair, check_precision
 from patchbag.similarity.gaussians import left_features, right_features
 from patchbag.similarity.matching import by_component, component_frame, log_affinities, log_weights
 from patchbag.threads import map_threads
@@ -243,9 +247,12 @@ def contextual_similarity(
 ) -> np.ndarray:
     """Contextual KL similarity of every pair in the context of the one mixture given (6.13-6.17): ``(n, m)``.
 
-    ``check=False`` takes the input as it is.
+    ``check=False`` takes the mixtures as they are.
     """
-    dtype = np.dtype(dtype)
+    dtype = check_precision(dtype)
+    check_iterations(iterations, "the optimum")
+    if matching not in MATCHINGS:
+        raise ValueError(f"matching must be one of {MATCHINGS}, got {matching!r}")
     if check:
         check_pair(P, Q, one_to_one=matching == "one-to-one")
         check_mixtures(context, Q, matching == "one-to-one", what="the context")
@@ -262,7 +269,7 @@ def contextual_similarity(
     if not symmetric:
         for rows, logs in log_affinities(P, Q, matching=matching, dtype=dtype):
             out[rows] = best_shares(ratios(logs, p_context[:, rows, None]), P.weights[rows], iterations=iterations)
-        return out
+        return out if iterations is not None else _mark_equal(out, P, Q)
     for rows, forward, backward in _mutual(P, Q, matching, dtype):
         out[rows] = best_shares(
             ratios(forward, p_context[:, rows, None]),
@@ -271,7 +278,24 @@ def contextual_similarity(
             Q.weights,
             iterations,
         )
-    return out
+    return out if iterations is not None else _mark_equal(out, P, Q)
+
+
+def _mark_equal(shares: np.ndarray, P: Mixtures, Q: Mixtures) -> np.ndarray:
+    """The shares with 1 where p and q are the same numbers and are not the context too."""
+
+    def content(X: Mixtures) -> list[bytes]:
+        arrays = [np.ascontiguousarray(a) for a in X.arrays().values()]
+        return [hashlib.blake2b(b"".join(a[i].tobytes() for a in arrays)).digest() for i in range(len(X))]
+
+    places: dict[bytes, list[int]] = {}
+    for j, key in enumerate(content(Q)):
+        places.setdefault(key, []).append(j)
+    for i, key in enumerate(content(P)):
+        for j in places.get(key, ()):
+            if shares[i, j] != 0.5:
+                shares[i, j] = 1.0
+    return shares
 
 
 def average_mixture(mixtures: Mixtures) -> Mixtures:
@@ -322,11 +346,9 @@ class ContextualSimilarity(TransformerMixin, BaseEstimator):
     def fit(self, X: Mixtures, y: Any = None) -> Self:
         if self.matching not in MATCHINGS:
             raise ValueError(f"matching must be one of {MATCHINGS}, got {self.matching!r}")
-        if self.iterations is not None and self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, or None for the optimum, got {self.iterations!r}")
-        if self.precision not in ("float32", "float64"):
-            raise ValueError(f"precision must be 'float32' or 'float64', got {self.precision!r}")
-        self.references_ = check_mixtures(X)
+        check_iterations(self.iterations, "the optimum")
+        check_precision(self.precision)
+        self.references_ = check_mixtures(X, one_to_one=self.matching == "one-to-one")
         given = X.universal if self.context is None else getattr(self.context, "parameters_", self.context)
         if given is None:
             self.context_ = average_mixture(X)

@@ -46,7 +46,7 @@ class Definiteness:
         state = "is positive semidefinite" if self.definite else "is not positive semidefinite"
         return (
             f"the {self.n} × {self.n} Gram matrix {state}: eigenvalues from {self.smallest:.3g} to {self.largest:.3g}, "
-            f"{self.n_negative} of them negative with {100 * self.negative_mass:.2g} % of the absolute sum"
+            f"{self.n_negative} of them negative with {100 * abs(self.negative_mass):.2g} % of the absolute sum"
         )
 
 
@@ -107,20 +107,23 @@ class DefiniteKernel(TransformerMixin, BaseEstimator):
         self.action = action
         self.tolerance = tolerance
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True  # cross-validation cuts rows and columns
+        return tags
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """X : (n, n) similarities of the training samples to themselves."""
         if self.action not in ACTIONS:
             raise ValueError(f"action must be one of {ACTIONS}, got {self.action!r}")
         gram = check_gram(X)
-        eigenvalues, vectors = eigh(gram)
-        self.definiteness_ = _judge(eigenvalues, self.tolerance)
+        self.definiteness_ = definiteness(gram, self.tolerance)
         self.n_features_in_ = len(gram)
         self.projection_ = None
         if self.definiteness_.definite:
             return self
         if self.action == "clip":
-            kept = vectors[:, eigenvalues > 0]
-            self.projection_ = kept @ kept.T
+            self.projection_ = clip_eigenvalues(gram)[1]
             return self
         advice = (
             "a classifier on it may be far off (an SVM most of all, a linear one on rows of similarities least): raise "

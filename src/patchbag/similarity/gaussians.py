@@ -19,7 +19,8 @@ coordinates the expanded square would lose its float32 digits), and written in t
 
     2 H = D (1 + ln 2π) + Σ t + Σ (r + ln σq² + μq²/σq²) + t·r - 2 μp·(μq/σq²)
 
-so that nothing large cancels and float32 keeps its digits.  The product kernel is not a matrix product; a Numba kernel
+so that little cancels and float32 keeps its digits; where Gaussians lie so far apart that it would not (features above
+``LARGE``), float64 is used.  The product kernel is not a matrix product; a Numba kernel
 evaluates it over tiles of columns.  Four dimensions share one division (a/b + c/d = (ad + cb)/(bd)), whose denominator
 is also the determinant, and one logarithm serves as many dimensions as float64 can multiply without overflow.
 
@@ -31,6 +32,7 @@ say).  Arrays other than NumPy's run through the Array API on their own device.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,8 @@ TILE = 64
 TILE_ROWS = 32
 # exp(±LOG_RANGE) is what a running product of float64 may reach before its logarithm is taken
 LOG_RANGE = 600.0
+# features of a cross-entropy up to which float32 is right to about a thousandth
+LARGE = 1e4
 # temporaries of the Array API path, in numbers
 BLOCK_NUMBERS = 1 << 26
 
@@ -83,12 +87,20 @@ def entropy(variances: Any) -> Any:
     return 0.5 * xp.sum(xp.log(2 * np.pi * variances) + 1, axis=-1)
 
 
+def fits_single(*features: Any) -> bool:
+    """Whether sums of products of these features keep their digits in float32."""
+    return all(float(array_namespace(f).max(array_namespace(f).abs(f))) <= LARGE for f in features)
+
+
 def cross_entropy(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any) -> Any:
     """H(p, q) of every pair: ``(..., R, C)``."""
-    xp = array_namespace(p_means, p_variances, q_means, q_variances)
+    arrays = (p_means, p_variances, q_means, q_variances)
+    xp = array_namespace(*arrays)
     coordinates = frame(q_means, q_variances)
-    left = left_features(p_means, p_variances, coordinates)
-    return left @ xp.matrix_transpose(right_features(q_means, q_variances, coordinates))
+    left, right = left_features(p_means, p_variances, coordinates), right_features(q_means, q_variances, coordinates)
+    if left.dtype != xp.float64 and not fits_single(left, right):
+        return xp.astype(cross_entropy(*(xp.astype(a, xp.float64) for a in arrays)), left.dtype)
+    return left @ xp.matrix_transpose(right)
 
 
 def kl_divergence(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any) -> Any:
@@ -139,7 +151,7 @@ def log_product_kernel(p_means: Any, p_variances: Any, q_means: Any, q_variances
 def _log_volume(variances: Any, rho: float) -> Any:
     """The part of ln K^ρ that depends on one of the two Gaussians alone."""
     xp = array_namespace(variances)
-    half_constant = 0.25 * (1 - 2 * rho) * np.log(2 * np.pi) - 0.25 * np.log(rho)
+    half_constant = 0.25 * (1 - 2 * rho) * math.log(2 * math.pi) - 0.25 * math.log(rho)
     return xp.sum(0.5 * (1 - rho) * xp.log(variances) + half_constant, axis=-1)
 
 
@@ -151,8 +163,10 @@ def _log_product_broadcast(p_means: Any, p_variances: Any, q_means: Any, q_varia
     step = max(1, BLOCK_NUMBERS // numbers_a_row)
     right = _log_volume(q_variances, rho)[..., None, :]
     blocks = []
-    for start in range(0, p_means.shape[-2], step):
-        m, v = p_means[..., start : start + step, :], p_variances[..., start : start + step, :]
+    rows = p_means.shape[-2]
+    for start in range(0, rows, step):
+        part = slice(start, min(start + step, rows))
+        m, v = p_means[..., part, :], p_variances[..., part, :]
         s = v[..., :, None, :] + q_variances[..., None, :, :]
         gap = m[..., :, None, :] - q_means[..., None, :, :]
         logs = -0.5 * xp.sum(xp.log(s) + rho * gap * gap / s, axis=-1)

@@ -41,6 +41,7 @@ from patchbag.similarity.checks import check_pair, check_range
 from patchbag.similarity.gaussians import (
     check_rho,
     entropy,
+    fits_single,
     frame,
     left_features,
     log_product_tiles,
@@ -189,23 +190,33 @@ def _reduce(logs: np.ndarray, matching: str) -> np.ndarray:
     return np.log(np.exp(logs, out=logs).sum(axis=-1)) + best[..., 0]
 
 
+def _right_side(Q: Mixtures, coordinates: tuple[Any, Any], dtype: np.dtype) -> np.ndarray:
+    """What all components of the q's bring to H(p_i, q_j) - ln β_j: ``(2D + 2, m·K)``, float64 where that is needed."""
+    right = right_features(*_flat(Q), coordinates)
+    right[:, -1] -= log_weights(Q.weights).ravel()
+    return np.ascontiguousarray(right.T, dtype if fits_single(right) else np.float64)
+
+
+def _left_side(P: Mixtures, i: int, coordinates: tuple[Any, Any], dtype: np.dtype) -> np.ndarray:
+    """What the components of p bring to it: ``(K, 2D + 2)``."""
+    left = left_features(P.means[i], P.variances[i], coordinates)
+    return left.astype(dtype if fits_single(left) else np.float64, copy=False)
+
+
 def _all_entropies(Q: Mixtures, matching: str, dtype: np.dtype) -> Compute:
     k, m = Q.n_components, len(Q)
-    means, variances = _flat(Q)
-    coordinates = frame(means.astype(np.float64), variances.astype(np.float64))
-    right = right_features(means, variances, coordinates)
-    right[:, -1] -= log_weights(Q.weights).ravel()
-    right = np.ascontiguousarray(right.T, dtype)
+    coordinates = frame(*(a.astype(np.float64) for a in _flat(Q)))
+    right = _right_side(Q, coordinates, dtype)
     step = max(1, JOB_NUMBERS // (k * k))
 
     def compute(P: Mixtures) -> np.ndarray:
         out = np.empty((k, len(P), m), dtype)
 
         def job(i: int) -> None:
-            left = (-left_features(P.means[i], P.variances[i], coordinates)).astype(dtype)
+            left = _left_side(P, i, coordinates, right.dtype)
             for start in range(0, m, step):
                 stop = min(start + step, m)
-                logs = left @ right[:, start * k : stop * k]
+                logs = -(left @ right[:, start * k : stop * k])
                 out[:, i, start:stop] = _reduce(logs.reshape(k, stop - start, k), matching)
 
         list(map_threads(job, range(len(P))))
@@ -245,7 +256,10 @@ def _all_products(P: Mixtures, Q: Mixtures, rho: float, power: int, matching: st
 
 
 def kl_matched(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, check: bool = True) -> np.ndarray:
-    """KL(p‖q) by matching each component with its best answer (4.20-4.21): ``(n, m)``."""
+    """KL(p‖q) by matching each component with its best answer (4.20-4.21): ``(n, m)``.
+
+    It can be negative where components of a mixture overlap: the answer of one leaves out what the others add.
+    """
     if check:
         check_pair(P, Q)
     alpha = np.asarray(P.weights, np.float64)
@@ -324,16 +338,14 @@ def product_matched(
     k, m = Q.n_components, len(Q)
     means, variances = _flat(Q)
     coordinates = frame(means.astype(np.float64), variances.astype(np.float64))
-    right = right_features(means, variances, coordinates)
-    right[:, -1] -= log_weights(Q.weights).ravel()
-    right = np.ascontiguousarray(right.T, dtype)
+    right = _right_side(Q, coordinates, np.dtype(dtype))
     beta = np.asarray(Q.weights, np.float64).ravel()
     step = max(1, JOB_NUMBERS // (k * k))
     out = np.empty((len(P), m), dtype)
 
     def job(i: int) -> None:
         mu, sigma2 = (np.asarray(a[i], np.float64)[:, None] for a in (P.means, P.variances))
-        left = left_features(mu[:, 0], sigma2[:, 0], coordinates).astype(dtype)
+        left = _left_side(P, i, coordinates, right.dtype)
         for start in range(0, m, step):
             stop = min(start + step, m)
             costs = (left @ right[:, start * k : stop * k]).reshape(k, stop - start, k)

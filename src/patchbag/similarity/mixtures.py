@@ -16,8 +16,8 @@ Between mixtures neither has a closed form.  The estimates on offer (liu2010, ch
 γ is by default the inverse of the mean SKL of a subset of the references (§4.3.1).
 
 Definiteness.  The one-to-one PPK is positive semidefinite (a sum of products of kernels); KLK is not in general, and at
-small relevance factors far from it (least eigenvalue -1.9 on Scene-15 at τ = 10): an SVM needs ``DefiniteKernel``
-between, a linear classifier on rows of similarities (the papers' way) does not.
+small relevance factors far from it (least eigenvalue -1.9 on Scene-15 at τ = 10), nor is the matched PPK: an SVM needs
+``DefiniteKernel`` between, a linear classifier on rows of similarities (the papers' way) does not.
 
 Deviation: a matched PPK, which the thesis only suggests, is averaged over both directions to be symmetric.
 """
@@ -34,7 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.similarity import matching as pairs
-from patchbag.similarity.checks import check_mixtures, check_pair, log_self_products
+from patchbag.similarity.checks import check_mixtures, check_pair, check_precision, log_self_products
 from patchbag.similarity.gaussians import check_rho
 from patchbag.similarity.one_to_one import product_one_to_one, symmetric_kl_one_to_one
 from patchbag.similarity.point_estimates import kl_monte_carlo, kl_unscented, random_seed
@@ -104,12 +104,7 @@ def symmetric_kl(
     return estimates[matching](P, Q, dtype, check=False) + estimates[matching](Q, P, dtype, check=False).T
 
 
-def self_products(X: Mixtures, rho: float = 0.5) -> np.ndarray:
-    """Σ_i α_i² K^ρ(p_i, p_i) of every mixture, the diagonal of the one-to-one PPK: ``(n,)``, float64."""
-    return np.exp(log_self_products(X, rho))
-
-
-def log_product_norms(X: Mixtures, rho: float = 0.5, matching: str = "one-to-one") -> np.ndarray:
+def log_product_norms(X: Mixtures, rho: float = 0.5, matching: str = "one-to-one") -> Any:
     """½ ln K(p, p) of every mixture: ``(n,)``, float64."""
     logs = 0.5 * log_self_products(X, rho)
     if matching != "one-to-one":
@@ -129,6 +124,7 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
     matching : how components are paired; see ``PRODUCT_MATCHINGS`` and ``DIVERGENCE_MATCHINGS``
     rho : exponent of the PPK, 1/2 is Bhattacharyya
     gamma : of the KLK; by default 1 / mean SKL between ``gamma_samples`` of the training mixtures
+    gamma_samples : at least 2; by default 256 one to one, 32 where components are matched, which takes K times as long
     normalize : divide by the root of the self-similarities, so that K(p, p) = 1 (PPK)
     n_samples : points a mixture of the Monte Carlo estimate
     precision : ``"float32"`` or ``"float64"``, of computation and result
@@ -152,7 +148,7 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
         matching: str = "one-to-one",
         rho: float = 0.5,
         gamma: float | None = None,
-        gamma_samples: int = 256,
+        gamma_samples: int | None = None,
         normalize: bool = False,
         n_samples: int = 1000,
         precision: str = "float32",
@@ -176,12 +172,13 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"matching of kernel {self.kernel!r} must be one of {matchings[self.kernel]}, got {self.matching!r}"
             )
-        if self.precision not in ("float32", "float64"):
-            raise ValueError(f"precision must be 'float32' or 'float64', got {self.precision!r}")
+        check_precision(self.precision)
+        if self.gamma_samples is not None and self.gamma_samples < 2:
+            raise ValueError(f"gamma_samples must be at least 2, got {self.gamma_samples!r}")
         if self.gamma is not None and not 0 < self.gamma < np.inf:
             raise ValueError(f"gamma must be a positive number or None, got {self.gamma!r}")
         check_rho(self.rho)
-        self.references_ = check_mixtures(X)
+        self.references_ = check_mixtures(X, one_to_one=self.matching == "one-to-one")
         self.seed_ = random_seed(self.random_state) if self.matching == "monte-carlo" else None
         if self.kernel == "klk":
             self.gamma_ = self._choose_gamma() if self.gamma is None else float(self.gamma)
@@ -209,12 +206,16 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
         random, n = check_random_state(self.random_state), len(self.references_)
         if n < 2:
             raise ValueError("gamma is chosen from the divergences between training mixtures: need two, or give gamma")
-        size = min(n, self.gamma_samples if self.matching == "one-to-one" else 32)
+        size = min(n, self.gamma_samples or (256 if self.matching == "one-to-one" else 32))
         sample = self.references_[np.sort(random.choice(n, size, replace=False))]
         divergence = self._divergence(sample, sample)
-        mean = float(divergence.sum() - divergence.trace()) / (size * (size - 1))
+        xp = array_namespace(divergence)
+        own = xp.sum(xp.linalg.diagonal(divergence))
+        mean = float(xp.sum(divergence) - own) / (size * (size - 1))
         if not mean > 0:
+            why = "all training mixtures are the same" if mean == 0 else "this estimate of KL can be negative"
             raise ValueError(
-                "all training mixtures are the same (mean SKL is 0): lower the relevance factor, or give gamma"
+                f"the mean SKL between training mixtures is {mean:.3g} ({why}): lower the relevance factor, or give "
+                "gamma"
             )
         return 1 / mean

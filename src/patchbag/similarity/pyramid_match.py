@@ -20,8 +20,8 @@ Mercer property and are not offered.)
 all at the finest level; if that is so fine that hardly any features of different images meet there, the normalised
 kernel is close to the identity and nothing can be learned from it; if it is so coarse that everything meets, neither.
 How fine is right depends on the features: on Caltech-101 (dense SIFT, 10 dimensions and position, 15 training images a
-class, position_weight=1) a Gaussian process is 56, 60 and 41 % right with 5, 4 and 3 levels of 4 shifts, and with 4
-levels 60, 62 and 63 % with 4, 8 and 16 shifts: a placement of the grid separates close features, their mean does not.
+class) a Gaussian process is 56 and 60 % right with 5 and 4 levels of 4 shifts and position_weight=1, 44 % with 3 levels
+and 0.5; with 4 levels 60, 62 and 63 % with 4, 8 and 16 shifts, for any one grid separates some close features.
 
 Each match of two features in a bin of diagonal d_i is at most d_i long, so Σ d_i (I_i - I_{i-1}) bounds from above
 the cost of the optimal partial matching; with random shifts its expectation is within O(d log D) of it

@@ -53,8 +53,8 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags, as_bags
 from patchbag.channels import Channels
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.similarity.checks import check_mixtures, check_pair
-from patchbag.similarity.gaussians import frame
+from patchbag.similarity.checks import check_iterations, check_mixtures, check_pair, check_precision
+from patchbag.similarity.gaussians import fits_single, frame
 from patchbag.similarity.matching import WEIGHT_FLOOR, log_affinities
 from patchbag.threads import map_threads
 
@@ -163,6 +163,10 @@ def reference_weights(
     """
     if measure not in MEASURES:
         raise ValueError(f"measure must be one of {tuple(MEASURES)}, got {measure!r}")
+    if matching not in MATCHINGS:
+        raise ValueError(f"matching must be one of {MATCHINGS}, got {matching!r}")
+    check_iterations(iterations, "convergence")
+    dtype = check_precision(dtype)
     if check:
         check_pair(X, references, one_to_one=matching == "one-to-one")
     if leave_out_self:
@@ -193,6 +197,8 @@ def sampled_weights(
 
     With ``leave_out_self``, bag i is what reference i was made of, and does without it.
     """
+    check_iterations(iterations, "convergence")
+    dtype = check_precision(dtype)
     if check:
         check_mixtures(references, what="the references")
     if bags.check_not_empty().dimension != references.dimension:
@@ -208,12 +214,13 @@ def sampled_weights(
     mu, inverse = (means - centre) / scale, scale**2 / variances
     constant = np.log(np.maximum(np.asarray(references.weights, np.float64).ravel(), WEIGHT_FLOOR))
     constant -= 0.5 * (mu * mu * inverse + np.log(2 * np.pi * variances)).sum(axis=1)
-    projection = np.ascontiguousarray(np.concatenate([mu * inverse, -0.5 * inverse], axis=1).T, dtype)
-    constant = constant.astype(dtype)
+    projection = np.concatenate([mu * inverse, -0.5 * inverse], axis=1).T
+    single = fits_single(projection, constant)
+    projection, constant = (np.ascontiguousarray(a, dtype if single else np.float64) for a in (projection, constant))
     out = np.empty((len(bags), r), dtype)
     for image in range(len(bags)):
         z = (bags[image] - centre) / scale
-        rows = np.concatenate([z, z * z], axis=1).astype(dtype)
+        rows = np.concatenate([z, z * z], axis=1).astype(projection.dtype)
         logs = np.empty((len(rows), 1, r), dtype)
         step = max(1, JOB_NUMBERS // (k * len(rows)))
 
@@ -271,13 +278,12 @@ class ReferenceWeights(TransformerMixin, BaseEstimator):
             raise ValueError(f"measure must be one of {(*MEASURES, 'sampling')}, got {self.measure!r}")
         if self.matching not in MATCHINGS:
             raise ValueError(f"matching must be one of {MATCHINGS}, got {self.matching!r}")
-        if self.iterations is not None and self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, or None for convergence, got {self.iterations!r}")
-        if self.precision not in ("float32", "float64"):
-            raise ValueError(f"precision must be 'float32' or 'float64', got {self.precision!r}")
+        check_iterations(self.iterations, "convergence")
+        check_precision(self.precision)
         if self.measure == "sampling" and self.matching != "one-to-one":
             raise ValueError(f"matching={self.matching!r} does not apply to measure='sampling': no components to match")
-        self.references_ = check_mixtures(self._channel(X, "mixtures"))
+        one_to_one = self.measure != "sampling" and self.matching == "one-to-one"
+        self.references_ = check_mixtures(self._channel(X, "mixtures"), one_to_one=one_to_one)
         return self
 
     def _channel(self, X: Any, name: str) -> Any:
