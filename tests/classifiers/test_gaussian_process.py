@@ -167,6 +167,30 @@ def test_repair_accepts_an_indefinite_kernel_and_projects_new_rows():
     np.testing.assert_allclose(model.predict_proba(bad[:5]), expected.predict_proba(clipped[:5]), atol=1e-10)
 
 
+def test_a_kernel_indefinite_by_less_than_the_trace_shows_is_repaired():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(600, 60))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    other = np.linalg.qr(np.hstack([points, rng.normal(size=(600, 20))]))[0][:, 60:]
+    kernel, y = points @ points.T - 3e-6 * other @ other.T, np.arange(600) % 6
+    model = GaussianProcessCategorizer(optimize=None, noise=1e-6, repair=True).fit(kernel, y)
+    expected = GaussianProcessCategorizer(optimize=None, noise=1e-6).fit(points @ points.T, y)
+    new = rng.normal(size=(5, 60)) @ points.T
+    # both are solved with a condition number of 1e7
+    np.testing.assert_allclose(model.decision_function(new), expected.decision_function(new), atol=1e-6)
+
+
+def test_a_kernel_of_single_precision_can_still_be_updated():
+    points = np.random.default_rng(1).normal(size=(90, 5)).astype(np.float32)
+    kernel, y = points @ points.T, np.arange(90) % 3
+    model = GaussianProcessCategorizer(optimize=None, noise=0.01)
+    more = clone(model).fit(kernel[:81, :81], y[:81])
+    model.fit(kernel[:80, :80], y[:80]).update(kernel[80:81, :80], y[80], diagonal=[kernel[80, 80]])
+    assert model.input_.projections_[0] is not None
+    rows = kernel[81:, :81]
+    np.testing.assert_allclose(model.decision_function(rows), more.decision_function(rows), atol=1e-3)
+
+
 def test_float32_kernels_agree_with_float64():
     model = GaussianProcessCategorizer(optimize=None, noise=0.1)
     expected = model.fit(GOOD[:N, :N], Y[:N]).predict_proba(GOOD[N:, :N])

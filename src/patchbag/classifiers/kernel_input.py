@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 from sklearn.base import BaseEstimator, clone
 
 from patchbag.classifiers.kernel_stack import check_kernel, stack_kernels
@@ -108,7 +109,11 @@ class KernelInput(BaseEstimator):
         """One more training image, with self-kernels (k,): new rows have one more column."""
         if self.transformers_ is not None:
             raise ValueError("update is for precomputed kernels; call fit with the new image included")
-        if any(projection is not None for projection in self.projections_):
+        repaired = [i for i, projection in enumerate(self.projections_) if projection is not None]
+        if self.repair and repaired:
             raise ValueError("update cannot extend a repaired kernel; call fit with the new image included")
+        for i in repaired:
+            # without repair only rounding was clipped; what is projected is the part in the images of ``fit``
+            self.projections_[i] = block_diag(self.projections_[i], 1.0)
         self.mean_self_kernel_ = (self.mean_self_kernel_ * self.n_images_ + self_kernels) / (self.n_images_ + 1)
         self.n_images_ += 1

@@ -9,8 +9,10 @@ All of these become one array ``(k, m, n)``: k kernels between m images and n tr
 * an (m, k·n) array: kernels side by side, as ``FeatureUnion`` of kernel transformers makes them.
 
 A training kernel must be finite, symmetric and positive semidefinite.  The last is tested by a Cholesky factorisation
-of K + ε I (n³/3); eigenvalues are computed only when it fails, to say how far the matrix is from being a kernel.
-Repair clips the negative eigenvalues and maps rows of new images by the same projection, K P with P = U₊U₊': the
+of K + ε I (n³/3), with ε a 1e-8th of the mean self-kernel: far below the jitter that a posterior may add, whatever n
+is.  Eigenvalues are computed only when it fails, to say how far the matrix is from being a kernel; negative ones that
+are rounding by the measure of :func:`~patchbag.similarity.definite.definiteness` are clipped without asking.  Repair
+clips the negative eigenvalues and maps rows of new images by the same projection, K P with P = U₊U₊': the
 repaired kernel of new images is then the inner product in the space of the repaired training kernel (see
 :mod:`patchbag.similarity.definite`).
 """
@@ -24,7 +26,7 @@ from scipy.linalg import lapack
 
 from patchbag.similarity.definite import clip_eigenvalues, definiteness
 
-TOLERANCE = 1e-8
+TOLERANCE = 1e-8  # share of the mean self-kernel
 
 
 def stack_kernels(X: Any, n_reference: int | None = None) -> np.ndarray:
@@ -78,7 +80,7 @@ def check_kernel(kernel: np.ndarray, index: int = 0, repair: bool = False) -> tu
         )
     kernel = (kernel + kernel.T) / 2
     shifted = kernel.copy()
-    shifted.flat[:: len(kernel) + 1] += TOLERANCE * max(np.trace(kernel), 1e-300)
+    shifted.flat[:: len(kernel) + 1] += TOLERANCE * max(np.trace(kernel) / max(len(kernel), 1), 1e-300)
     _, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1)
     if not failed:
         return kernel, None
