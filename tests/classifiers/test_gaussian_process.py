@@ -167,6 +167,28 @@ def test_repair_accepts_an_indefinite_kernel_and_projects_new_rows():
     np.testing.assert_allclose(model.predict_proba(bad[:5]), expected.predict_proba(clipped[:5]), atol=1e-10)
 
 
+def test_the_unit_of_the_kernel_changes_neither_answers_nor_inducing_images():
+    for settings in ({}, {"n_inducing": 20}, {"classwise": True}):
+        model = GaussianProcessCategorizer(**settings)
+        expected = clone(model).fit(TRAIN, Y[:N])
+        for unit in (2e8, 1e-8):
+            found = clone(model).fit([unit * TRAIN[0], TRAIN[1]], Y[:N])
+            np.testing.assert_array_equal(found.inducing_, expected.inducing_)
+            p = found.predict_proba([unit * TEST[0], TEST[1]])
+            np.testing.assert_allclose(p, expected.predict_proba(TEST), atol=5e-3)
+
+
+def test_fixed_weights_are_one_whatever_the_unit():
+    model = GaussianProcessCategorizer(optimize="noise").fit([3.0 * TRAIN[0], TRAIN[1]], Y[:N])
+    np.testing.assert_array_equal(model.weights_, [1.0, 1.0])
+
+
+def test_an_optimisation_that_runs_out_of_iterations_says_so(monkeypatch):
+    monkeypatch.setattr("patchbag.classifiers.gaussian_process.MAX_ITER", 2)
+    with pytest.warns(RuntimeWarning, match="had not converged after max_iter=2 iterations; raise max_iter"):
+        GaussianProcessCategorizer(max_iter=2).fit(TRAIN, Y[:N])
+
+
 def test_a_kernel_indefinite_by_less_than_the_trace_shows_is_repaired():
     rng = np.random.default_rng(0)
     points = rng.normal(size=(600, 60))

@@ -25,7 +25,7 @@ The paper sets "the noise model variance sigma = 1e-5" without saying whether th
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -35,8 +35,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from patchbag.classifiers.gaussian_posterior import GaussianPosterior
-from patchbag.classifiers.kernel_combination import Combination, combine, learn_combination, log_evidence
+from patchbag.classifiers.gaussian_posterior import GaussianPosterior, row_order
+from patchbag.classifiers.kernel_combination import (
+    MAX_ITER,
+    Combination,
+    combine,
+    learn_combination,
+    log_evidence,
+    unit_weights,
+)
 from patchbag.classifiers.kernel_input import KernelInput
 from patchbag.classifiers.laplace import find_mode, laplace_evidence
 from patchbag.classifiers.membership import membership, winning_probabilities
@@ -45,14 +52,6 @@ from patchbag.classifiers.nystroem_gp import METHODS, choose_inducing, fit_induc
 LIKELIHOODS = ("gaussian", "probit")
 SMALL = 256
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
-
-
-def row_order(posterior: Any) -> Any:
-    """The posterior with its arrays in row order, as a model file has them: a loaded model then gives the same bits."""
-    if isinstance(posterior, list):
-        return [row_order(p) for p in posterior]
-    values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
-    return replace(posterior, **{k: np.ascontiguousarray(v) for k, v in values.items() if isinstance(v, np.ndarray)})
 
 
 class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
@@ -66,7 +65,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         or a list of them: X is what they take, e.g. ``Bags``.
     likelihood : "gaussian" or "probit"
     noise : σ², where its optimisation starts
-    weights : (k,) where the weights start, default 1
+    weights : (k,) where the weights start; default 1 over the mean self-kernel, or 1 where they are not learned
     optimize : "all", "weights", "noise" or None
         What the evidence chooses.  A single kernel has a weight too, its scale.
     classwise : learn separate weights for every class (slower by the number of classes; to compare)
@@ -76,7 +75,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     repair : clip the negative eigenvalues of kernels that are not positive semidefinite
         (for distances, with γ fixed to one over the mean distance)
     n_restarts : additional random starts of the optimisation
-    max_iter : L-BFGS iterations
+    max_iter : L-BFGS iterations; a warning says when they did not suffice, unless fewer than the default were asked for
 
     Attributes
     ----------
@@ -100,7 +99,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         approximation: str = "fitc",
         repair: bool = False,
         n_restarts: int = 0,
-        max_iter: int = 60,
+        max_iter: int = MAX_ITER,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -175,21 +174,28 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         if not 1 <= self.n_inducing <= n:
             raise ValueError(f"n_inducing must be between 1 and the {n} training images, got {self.n_inducing}")
         scales = 1.0 / np.maximum(bases.mean(axis=(1, 2)), 1e-300) if self.input_.distances_ else None
-        start = np.ones(len(bases)) if self.weights is None else np.asarray(self.weights, dtype=float)
+        start = self._starting_weights(bases)
         kernels = bases if scales is None else np.exp(-scales[:, None, None] * bases)
         return choose_inducing(combine(kernels, start), self.n_inducing)
 
-    def _learn(self, bases: np.ndarray, targets: np.ndarray) -> Combination:
+    def _starting_weights(self, bases: np.ndarray) -> np.ndarray:
         k = len(bases)
-        weights = np.ones(k) if self.weights is None else np.asarray(self.weights, dtype=float)
-        if weights.shape != (k,) or np.any(weights < 0) or not np.any(weights > 0):
+        if self.weights is None:
+            learned_kernels = OPTIMIZE[self.optimize][0] and not self.input_.distances_
+            return unit_weights(bases) if learned_kernels else np.ones(k)
+        weights = np.asarray(self.weights, dtype=float)
+        if weights.shape != (k,) or not np.all((weights >= 0) & np.isfinite(weights)) or not np.any(weights > 0):
             raise ValueError(f"weights must be {k} numbers >= 0, not all zero; got {self.weights!r}")
+        return weights
+
+    def _learn(self, bases: np.ndarray, targets: np.ndarray) -> Combination:
+        weights = self._starting_weights(bases)
         learn_weights, learn_noise = OPTIMIZE[self.optimize]
         probit = self.likelihood == "probit"
         random = check_random_state(self.random_state)
         best: Combination | None = None
         for restart in range(self.n_restarts + 1):
-            start = weights if restart == 0 else weights * np.exp(random.normal(size=k))
+            start = weights if restart == 0 else weights * np.exp(random.normal(size=len(weights)))
             found = learn_combination(
                 bases,
                 targets,
@@ -207,6 +213,13 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
             if best is None or found.objective < best.objective:
                 best = found
         assert best is not None
+        # fewer iterations than the default are a choice to stop early
+        if not best.converged and best.n_iterations >= self.max_iter >= MAX_ITER:
+            warnings.warn(
+                f"weights and noise had not converged after max_iter={self.max_iter} iterations; raise max_iter",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return best
 
     def _condition(self, bases: np.ndarray, self_kernels: np.ndarray, targets: np.ndarray, found: Combination) -> Any:
