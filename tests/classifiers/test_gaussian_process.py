@@ -91,6 +91,30 @@ def test_an_update_equals_fitting_with_the_image():
         assert updated.log_evidence_ == pytest.approx(more.log_evidence_)
 
 
+def test_an_update_uses_the_new_image_for_the_mean_self_kernel():
+    model = GaussianProcessCategorizer(optimize=None, noise=0.05).fit(GOOD[:N, :N], Y[:N])
+    model.update(GOOD[N : N + 1, :N], Y[N], diagonal=[10.0])
+    rows = GOOD[N + 1 :, : N + 1]
+    expected = model.predict_soft_labels(rows, diagonal=np.full(len(rows), (N + 10.0) / (N + 1)))[1]
+    np.testing.assert_allclose(model.predict_soft_labels(rows)[1], expected)
+
+
+@pytest.mark.parametrize("classwise", [False, True])
+def test_a_refused_update_leaves_the_model_as_it_was(classwise):
+    model = GaussianProcessCategorizer(optimize=None, noise=0.05, classwise=classwise).fit(GOOD[:N, :N], Y[:N])
+    before, evidence = model.predict_proba(GOOD[N:, :N]), model.log_evidence_
+    for factor in (5.0, 1e200):
+        with pytest.raises(ValueError, match="does not fit the training kernel: together they are not positive def"):
+            model.update(factor * GOOD[N : N + 1, :N], Y[N])
+    with pytest.raises(ValueError, match="got 2 labels"):
+        model.update(GOOD[N : N + 1, :N], [Y[N], Y[N + 1]])
+    with pytest.raises(ValueError, match="got 0 labels"):
+        model.update(GOOD[N : N + 1, :N], [])
+    np.testing.assert_array_equal(model.predict_proba(GOOD[N:, :N]), before)
+    assert model.log_evidence_ == evidence
+    model.update(GOOD[N : N + 1, :N], Y[N])
+
+
 def test_classwise_weights_have_one_row_a_class_and_explain_each_class_better(fitted):
     model = GaussianProcessCategorizer(classwise=True).fit(TRAIN, Y[:N])
     assert model.weights_.shape == (3, 2)

@@ -324,23 +324,32 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "classes_")
         if self.likelihood != "gaussian" or self.inducing_ is not None:
             raise ValueError("update is for the gaussian likelihood without inducing images; call fit")
-        code = np.flatnonzero(self.classes_ == np.ravel(np.asarray(y))[0])
+        labels = np.ravel(np.asarray(y))
+        if len(labels) != 1:
+            raise ValueError(f"update takes one image and its label at a time, got {len(labels)} labels")
+        code = np.flatnonzero(self.classes_ == labels[0])
         if not len(code):
             raise ValueError(f"label {y!r} is not one of the classes {self.classes_.tolist()}; call fit to add a class")
+        self.input_.check_extendable()
         rows, self_kernels = self.input_.rows(X, diagonal)
         if rows.shape[1] != 1:
             raise ValueError(f"update takes one image at a time, got {rows.shape[1]}")
         positive = np.array([1]) if len(self.classes_) == 2 else np.arange(len(self.classes_))
         targets = np.where(positive == code[0], 1.0, -1.0)
-        groups = [slice(c, c + 1) for c in range(len(targets))] if self.classwise else [slice(None)]
+        parts = np.split(targets, len(targets)) if self.classwise else [targets]
+        # all posteriors before anything changes: an image that one of them refuses leaves the model as it was
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                posteriors = [
+                    posterior.append(self._covariance(rows, found)[0], *combine(self_kernels, found.weights), part)
+                    for posterior, found, part in zip(self.posteriors_, self.combinations_, parts)
+                ]
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                "the kernel row of the new image does not fit the training kernel: together they are not positive "
+                f"definite; check the row, its order and unit, and diagonal ({error})"
+            ) from error
         self.input_.append(self_kernels[:, 0])
-        self.posteriors_ = [
-            row_order(
-                posterior.append(
-                    self._covariance(rows, found)[0], float(combine(self_kernels, found.weights)[0]), targets[group]
-                )
-            )
-            for posterior, found, group in zip(self.posteriors_, self.combinations_, groups)
-        ]
+        self.posteriors_ = row_order(posteriors)
         self.log_evidence_ = float(sum(p.log_evidence for p in self.posteriors_))
         return self

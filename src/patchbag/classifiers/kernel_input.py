@@ -105,15 +105,17 @@ class KernelInput(BaseEstimator):
             )
         return rows, np.broadcast_to(diagonal.T, (k, m)).copy()
 
-    def append(self, self_kernels: np.ndarray) -> None:
-        """One more training image, with self-kernels (k,): new rows have one more column."""
+    def check_extendable(self) -> None:
+        """Raise where one more training image asks for another ``learn``."""
         if self.transformers_ is not None:
             raise ValueError("update is for precomputed kernels; call fit with the new image included")
-        repaired = [i for i, projection in enumerate(self.projections_) if projection is not None]
-        if self.repair and repaired:
+        if self.repair and any(projection is not None for projection in self.projections_):
             raise ValueError("update cannot extend a repaired kernel; call fit with the new image included")
-        for i in repaired:
-            # without repair only rounding was clipped; what is projected is the part in the images of ``fit``
-            self.projections_[i] = block_diag(self.projections_[i], 1.0)
+
+    def append(self, self_kernels: np.ndarray) -> None:
+        """One more training image, with self-kernels (k,): new rows have one more column."""
+        self.check_extendable()
+        # without repair only rounding was clipped; what is projected is the part in the images of ``fit``
+        self.projections_ = [None if p is None else block_diag(p, 1.0) for p in self.projections_]
         self.mean_self_kernel_ = (self.mean_self_kernel_ * self.n_images_ + self_kernels) / (self.n_images_ + 1)
         self.n_images_ += 1
