@@ -271,7 +271,13 @@ def test_probabilities_are_finite_for_degenerate_kernels():
         ({"approximation": "no"}, Y[:N], "approximation must be one of"),
         ({"kernel": "rbf"}, Y[:N], "kernel must be 'precomputed'"),
         ({"noise": 0.0}, Y[:N], "need noise > 0"),
+        ({"l1": np.nan}, Y[:N], "l1 >= 0"),
+        ({"l2": np.inf}, Y[:N], "l2 >= 0"),
+        ({"n_restarts": -1}, Y[:N], "n_restarts must be a whole number from 0 on, got -1"),
+        ({}, np.eye(3, dtype=int)[np.arange(N) % 3], r"one label for each image.* got an array of shape \(45, 3\)"),
+        ({}, Y[:N, None], r"one label for each image.* got an array of shape \(45, 1\)"),
         ({"weights": [1.0]}, Y[:N], "weights must be 2 numbers"),
+        ({"weights": [1.0, np.nan]}, Y[:N], "weights must be 2 numbers"),
         ({"n_inducing": 46}, Y[:N], "between 1 and the 45"),
         ({"n_inducing": 5, "likelihood": "probit"}, Y[:N], "inducing images are for the gaussian"),
     ],
@@ -279,6 +285,27 @@ def test_probabilities_are_finite_for_degenerate_kernels():
 def test_bad_training_input_is_a_clear_error(parameters, labels, message):
     with pytest.raises(ValueError, match=message):
         GaussianProcessCategorizer(**parameters).fit(TRAIN, labels)
+
+
+@pytest.mark.parametrize("settings", [{}, {"likelihood": "probit"}, {"n_inducing": 9}, {"classwise": True}])
+def test_no_images_have_no_probabilities(settings):
+    for labels, n_classes in ((Y[:N], 3), (Y[:N] == "cat", 2)):
+        model = GaussianProcessCategorizer(optimize=None, **settings).fit(GOOD[:N, :N], labels)
+        assert model.predict_proba(np.empty((0, N))).shape == (0, n_classes)
+        assert len(model.predict(np.empty((0, N)))) == 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"weights": [100.0]}, {"likelihood": "probit"}, {"n_inducing": 9}])
+def test_kernel_values_that_overflow_are_an_error_that_names_the_image(settings):
+    model = GaussianProcessCategorizer(optimize=None, **settings).fit(GOOD[:N, :N], Y[:N])
+    rows = GOOD[N : N + 3, :N].copy()
+    rows[1] = 1e308
+    with pytest.raises(ValueError, match=r"image 1 of 3 are not finite: its kernel values reach 1e\+308"):
+        model.predict_proba(rows)
+    if "weights" in settings:
+        with pytest.raises(ValueError, match="image 0 of 3 are not finite"):
+            model.predict_proba(GOOD[N : N + 3, :N], diagonal=[1.7e308, 1.0, 1.0])
+    assert np.isfinite(model.predict_proba(1e100 * GOOD[N : N + 3, :N])).all()
 
 
 def test_bad_test_input_is_a_clear_error(fitted):

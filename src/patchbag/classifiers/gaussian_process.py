@@ -26,6 +26,7 @@ The paper sets "the noise model variance sigma = 1e-5" without saying whether th
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -127,6 +128,8 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         self._check_parameters()
         y = np.asarray(y)
+        if y.ndim != 1:
+            raise ValueError(f"y must hold one label for each image, a sequence; got an array of shape {y.shape}")
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -161,8 +164,10 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
             raise ValueError(f"optimize must be one of {tuple(OPTIMIZE)}, got {self.optimize!r}")
         if self.approximation not in METHODS:
             raise ValueError(f"approximation must be one of {METHODS}, got {self.approximation!r}")
-        if not self.noise > 0 or self.l1 < 0 or self.l2 < 0:
+        if not (0 < self.noise < np.inf and 0 <= self.l1 < np.inf and 0 <= self.l2 < np.inf):
             raise ValueError(f"need noise > 0, l1 >= 0 and l2 >= 0, got {self.noise}, {self.l1} and {self.l2}")
+        if not (isinstance(self.n_restarts, Integral) and self.n_restarts >= 0):
+            raise ValueError(f"n_restarts must be a whole number from 0 on, got {self.n_restarts!r}")
         if self.n_inducing is not None and self.likelihood != "gaussian":
             raise ValueError(
                 "inducing images are for the gaussian likelihood; set n_inducing=None or likelihood='gaussian'"
@@ -267,19 +272,28 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         mean, variance : (m, C); C is 1 for two classes, and the mean is then that of ``classes_[1]``
         """
         check_is_fitted(self, "classes_")
-        rows, self_kernels = self.input_.rows(X, diagonal)
-        if self.inducing_ is not None:
-            rows = rows[:, :, self.inducing_]
-        means, variances = [], []
-        for found, posterior in zip(self.combinations_, self.posteriors_):
-            covariance = self._covariance(rows, found)
-            prior = combine(self_kernels, found.weights)
-            for part in posterior if isinstance(posterior, list) else [posterior]:
-                mean, variance = part.predict(covariance, prior)
-                mean = mean.reshape(len(prior), -1)
-                means.append(mean)
-                variances.append(np.repeat(np.maximum(variance, 0.0)[:, None], mean.shape[1], axis=1))
-        return np.hstack(means), np.hstack(variances)
+        # what overflows is an error of its own below, with the image that is to blame
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows, self_kernels = self.input_.rows(X, diagonal)
+            if self.inducing_ is not None:
+                rows = rows[:, :, self.inducing_]
+            means, variances = [], []
+            for found, posterior in zip(self.combinations_, self.posteriors_):
+                covariance = self._covariance(rows, found)
+                prior = combine(self_kernels, found.weights)
+                for part in posterior if isinstance(posterior, list) else [posterior]:
+                    mean, variance = part.predict(covariance, prior)
+                    means.append(mean if mean.ndim == 2 else mean[:, None])
+                    variances.append(np.repeat(variance[:, None], means[-1].shape[1], axis=1))
+        mean, variance = np.hstack(means), np.hstack(variances)
+        bad = np.flatnonzero(~(np.isfinite(mean) & np.isfinite(variance)).all(axis=1))
+        if len(bad):
+            largest = max(np.abs(rows[:, bad[0]]).max(), np.abs(self_kernels[:, bad[0]]).max())
+            raise ValueError(
+                f"the soft labels of image {bad[0]} of {len(mean)} are not finite: its kernel values reach "
+                f"{largest:.3g}, those of a training image with itself are {self.input_.mean_self_kernel_} on average"
+            )
+        return mean, np.maximum(variance, 0.0)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Mean soft labels: (m, C), or (m,) for two classes."""

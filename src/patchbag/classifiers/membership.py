@@ -36,7 +36,8 @@ NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 def membership(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Probability that each one-versus-all label is positive: Φ(mean / deviation), elementwise."""
-    return ndtr(mean / deviation)
+    with np.errstate(over="ignore"):  # Φ(±inf) is as right as Φ of what is too large for a float
+        return ndtr(mean / deviation)
 
 
 def winning_probabilities(mean: np.ndarray, deviation: np.ndarray, max_values: int = 1 << 22) -> np.ndarray:
