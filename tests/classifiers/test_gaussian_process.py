@@ -12,6 +12,7 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from oracles.gaussian_process import joint_log_evidence, posterior
 from patchbag.classifiers.gaussian_posterior import GaussianPosterior
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.classifiers.kernel_stack import is_definite
 
 RNG = np.random.default_rng(0)
 N, M = 45, 15
@@ -146,6 +147,29 @@ def test_inducing_images_report_their_error_and_approach_the_exact_process(appro
     assert differences[0] > differences[1] > differences[2] and differences[2] < 1e-6
 
 
+def test_inducing_images_spare_the_full_definiteness_test(monkeypatch):
+    sizes = []
+
+    def note(kernel, *tolerance):
+        sizes.append(len(kernel))
+        return is_definite(kernel, *tolerance)
+
+    monkeypatch.setattr("patchbag.classifiers.kernel_stack.is_definite", note)
+    for kernel, data in (("precomputed", GOOD[:N, :N]), ("distance", -np.log(GOOD[:N, :N]))):
+        GaussianProcessCategorizer(kernel, n_inducing=6, max_iter=5).fit(data, Y[:N])
+    assert len(sizes) == 2 and max(sizes) <= 12
+
+
+def test_an_indefinite_kernel_does_not_pass_for_being_sampled():
+    values, vectors = np.linalg.eigh(GOOD[:N, :N])
+    bad = (vectors * np.append(-5.0, values[1:])) @ vectors.T
+    with pytest.raises(ValueError, match=r"the 45 × 45 Gram matrix is not positive semidefinite"):
+        GaussianProcessCategorizer(n_inducing=20).fit(bad, Y[:N])
+    model = GaussianProcessCategorizer(n_inducing=20, repair=True, optimize=None).fit(bad, Y[:N])
+    assert model.input_.projections_[0] is not None
+    assert np.isfinite(model.predict_proba(bad)).all()
+
+
 def test_distances_learn_their_length_scale():
     distance = ((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2)
     model = GaussianProcessCategorizer("distance").fit(distance[:N, :N], Y[:N])
@@ -224,6 +248,18 @@ def test_a_kernel_indefinite_by_less_than_the_trace_shows_is_repaired():
     new = rng.normal(size=(5, 60)) @ points.T
     # both are solved with a condition number of 1e7
     np.testing.assert_allclose(model.decision_function(new), expected.decision_function(new), atol=1e-6)
+
+
+def test_neither_fitting_nor_predicting_changes_the_arrays_given():
+    for unsymmetric, repair in ((1e-7, False), (0.0, True)):
+        train = GOOD[:N, :N] + unsymmetric * RNG.normal(size=(N, N)) - 0.5 * repair * np.eye(N)
+        rows = GOOD[N:, :N].copy()
+        given = train.copy(), rows.copy()
+        model = GaussianProcessCategorizer(repair=repair, optimize=None, noise=0.1).fit(train, Y[:N])
+        model.predict_proba(rows)
+        assert (model.input_.projections_[0] is not None) == repair
+        np.testing.assert_array_equal(train, given[0])
+        np.testing.assert_array_equal(rows, given[1])
 
 
 def test_a_kernel_of_single_precision_can_still_be_updated():

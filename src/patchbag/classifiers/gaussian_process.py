@@ -10,7 +10,7 @@ weighted sum of kernels, between images.  Two classes are one problem.  What is 
 * probability of a class: membership (one against the rest, §7; or that its soft label is the largest);
 * the probit likelihood in place of Gaussian noise: laplace;
 * more than a few thousand images: inducing images, nystroem_gp.  The weights are then learned on the inducing images
-  alone.
+  alone, and definiteness is tested on them and on a sample; the kernels are still given, and kept in memory, whole.
 
 ``predict`` is the paper's rule, the largest mean.  ``predict_proba`` ranks classes the same way when they share one
 variance, which is the case for the joint Gaussian model; with ``classwise=True`` or the probit likelihood, a class
@@ -32,7 +32,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -43,11 +42,12 @@ from patchbag.classifiers.kernel_combination import (
     combine,
     learn_combination,
     log_evidence,
+    unit_scales,
     unit_weights,
 )
 from patchbag.classifiers.kernel_input import KernelInput
 from patchbag.classifiers.laplace import find_mode, laplace_evidence
-from patchbag.classifiers.membership import membership, winning_probabilities
+from patchbag.classifiers.membership import encode_label, encode_labels, membership, winning_probabilities
 from patchbag.classifiers.nystroem_gp import METHODS, choose_inducing, fit_inducing
 
 LIKELIHOODS = ("gaussian", "probit")
@@ -127,23 +127,13 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         self._check_parameters()
-        y = np.asarray(y)
-        if y.ndim != 1:
-            raise ValueError(f"y must hold one label for each image, a sequence; got an array of shape {y.shape}")
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"all {len(y)} labels are {self.classes_.tolist()}; a classifier needs at least two classes"
-            )
+        self.classes_, targets = encode_labels(y)
         self.input_ = KernelInput(self.kernel, self.repair)
-        bases, self_kernels = self.input_.learn(X)
-        n = bases.shape[1]
-        if n != len(y):
-            raise ValueError(f"there are {n} images in the kernel but {len(y)} labels")
-        positive = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        targets = np.stack([np.where(codes == c, 1.0, -1.0) for c in positive], axis=1)
+        bases = self.input_.learn(X)
+        if bases.shape[1] != len(targets):
+            raise ValueError(f"there are {bases.shape[1]} images in the kernel but {len(targets)} labels")
         self.inducing_ = None if self.n_inducing is None else self._choose_inducing(bases)
+        bases, self_kernels = self.input_.check(bases, self.inducing_)
         rows = slice(None) if self.inducing_ is None else self.inducing_
         learned_from = bases[:, rows][:, :, rows]
         groups = [slice(c, c + 1) for c in range(targets.shape[1])] if self.classwise else [slice(None)]
@@ -178,10 +168,8 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         n = bases.shape[1]
         if not 1 <= self.n_inducing <= n:
             raise ValueError(f"n_inducing must be between 1 and the {n} training images, got {self.n_inducing}")
-        scales = 1.0 / np.maximum(bases.mean(axis=(1, 2)), 1e-300) if self.input_.distances_ else None
-        start = self._starting_weights(bases)
-        kernels = bases if scales is None else np.exp(-scales[:, None, None] * bases)
-        return choose_inducing(combine(kernels, start), self.n_inducing)
+        kernels = np.exp(-unit_scales(bases)[:, None, None] * bases) if self.input_.distances_ else bases
+        return choose_inducing(combine(kernels, self._starting_weights(bases)), self.n_inducing)
 
     def _starting_weights(self, bases: np.ndarray) -> np.ndarray:
         k = len(bases)
@@ -338,18 +326,11 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "classes_")
         if self.likelihood != "gaussian" or self.inducing_ is not None:
             raise ValueError("update is for the gaussian likelihood without inducing images; call fit")
-        labels = np.ravel(np.asarray(y))
-        if len(labels) != 1:
-            raise ValueError(f"update takes one image and its label at a time, got {len(labels)} labels")
-        code = np.flatnonzero(self.classes_ == labels[0])
-        if not len(code):
-            raise ValueError(f"label {y!r} is not one of the classes {self.classes_.tolist()}; call fit to add a class")
+        targets = encode_label(y, self.classes_)
         self.input_.check_extendable()
         rows, self_kernels = self.input_.rows(X, diagonal)
         if rows.shape[1] != 1:
             raise ValueError(f"update takes one image at a time, got {rows.shape[1]}")
-        positive = np.array([1]) if len(self.classes_) == 2 else np.arange(len(self.classes_))
-        targets = np.where(positive == code[0], 1.0, -1.0)
         parts = np.split(targets, len(targets)) if self.classwise else [targets]
         # all posteriors before anything changes: an image that one of them refuses leaves the model as it was
         try:

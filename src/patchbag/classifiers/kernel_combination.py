@@ -117,6 +117,12 @@ def unit_weights(kernels: np.ndarray) -> np.ndarray:
     return 1.0 / means
 
 
+def unit_scales(distances: np.ndarray) -> np.ndarray:
+    """(k,) length scales 1 / mean of ``distances (k, n, n)``; 1 where all are zero."""
+    means = distances.mean(axis=(1, 2))
+    return 1.0 / np.where(means > 0, means, 1.0)
+
+
 def learn_combination(
     bases: np.ndarray,
     targets: np.ndarray,
@@ -156,7 +162,7 @@ def learn_combination(
         weights = units if learn_weights else np.ones(k)
     start = _Parameters(
         np.asarray(weights, dtype=float),
-        (_default_scales(bases) if scales is None else np.asarray(scales, dtype=float)) if distances else None,
+        (unit_scales(bases) if scales is None else np.asarray(scales, dtype=float)) if distances else None,
         float(noise),
     )
     settings = (learn_weights, learn_noise, l1, l2, evidence, units)
@@ -192,11 +198,6 @@ def _every_third(targets: np.ndarray) -> np.ndarray:
     """Sorted indices of a third of the samples, every class in proportion."""
     by_class = np.argsort(np.argmax(targets, axis=1) if targets.shape[1] > 1 else targets[:, 0], kind="stable")
     return np.sort(by_class[::3])
-
-
-def _default_scales(bases: np.ndarray) -> np.ndarray:
-    means = bases.mean(axis=(1, 2))
-    return 1.0 / np.where(means > 0, means, 1.0)
 
 
 @dataclass(frozen=True)

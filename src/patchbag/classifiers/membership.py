@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""From Gaussian soft labels to probabilities of classes.
+r"""From labels to one-versus-all targets, and from Gaussian soft labels back to probabilities of classes.
 
-A one-versus-all Gaussian process gives the label :math:`t_c` of class c a normal distribution with mean
-:math:`\bar y_c` and standard deviation :math:`s_c = \sqrt{\Sigma_c + \sigma^2}`.
+Each of C classes is a problem with targets +1 for its images and -1 for the others; two classes are one problem, in
+which the second is +1.  A one-versus-all Gaussian process gives the label :math:`t_c` of class c a normal distribution
+with mean :math:`\bar y_c` and standard deviation :math:`s_c = \sqrt{\Sigma_c + \sigma^2}`.
 
 * **membership**, one class against the rest (kapoor2010, §7): :math:`p(t_c \ge 0) = \Phi(\bar y_c / s_c)`;
 * **winning probability**, all classes together: the probability that :math:`t_c` is the largest,
@@ -24,14 +25,44 @@ place the nodes:
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import log_ndtr, ndtr
+from sklearn.utils.multiclass import check_classification_targets
 
 GRID = 96
 REACH = 6.5
 SIMILAR = 4.0  # the largest ratio of deviations that one grid of 96 nodes resolves, with hundreds of classes too
 NARROWEST = 1e-9  # share of the widest deviation below which a class is as good as certain
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The sorted classes (C,) of labels ``y (n,)``, and ±1 targets (n, C), or (n, 1) for two classes."""
+    y = np.asarray(y)
+    if y.ndim != 1:
+        raise ValueError(f"y must hold one label for each image, a sequence; got an array of shape {y.shape}")
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"all {len(y)} labels are {classes.tolist()}; a classifier needs at least two classes")
+    return classes, np.where(codes[:, None] == _positive(classes), 1.0, -1.0)
+
+
+def encode_label(y: Any, classes: np.ndarray) -> np.ndarray:
+    """±1 targets (C,), or (1,) for two classes, of one more label; ``y`` may be a sequence with that label."""
+    labels = np.ravel(np.asarray(y))
+    if len(labels) != 1:
+        raise ValueError(f"update takes one image and its label at a time, got {len(labels)} labels")
+    code = np.flatnonzero(classes == labels[0])
+    if not len(code):
+        raise ValueError(f"label {y!r} is not one of the classes {classes.tolist()}; call fit to add a class")
+    return np.where(_positive(classes) == code[0], 1.0, -1.0)
+
+
+def _positive(classes: np.ndarray) -> np.ndarray:
+    return np.array([1]) if len(classes) == 2 else np.arange(len(classes))
 
 
 def membership(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
