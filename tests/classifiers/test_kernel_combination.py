@@ -89,6 +89,25 @@ def test_evidence_of_a_coarse_start_is_the_same_optimum(monkeypatch):
     assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=0.05)
 
 
+@pytest.mark.parametrize("n_classes", [1, 4])
+def test_the_coarse_start_has_a_third_of_every_class(n_classes, monkeypatch):
+    monkeypatch.setattr(kernel_combination, "WARM_START_SIZE", 120)
+    seen = []
+
+    class Noted(_Objective):
+        def __init__(self, bases, targets, *settings):
+            seen.append(targets)
+            super().__init__(bases, targets, *settings)
+
+    monkeypatch.setattr(kernel_combination, "_Objective", Noted)
+    kernels, targets = problem(n=120, n_classes=4)
+    order = np.argsort(targets[:, 0], kind="stable")  # images come class by class in practice
+    learn_combination(kernels[:, order][:, :, order], targets[order, :n_classes], max_iter=2)
+    coarse, full = seen
+    assert full.shape == (120, n_classes) and coarse.shape == (40, n_classes)
+    np.testing.assert_array_equal((coarse > 0).sum(axis=0), np.full(n_classes, 10))
+
+
 def test_regularisation_shrinks_the_weights():
     kernels, targets = problem(n=60)
     free = learn_combination(kernels, targets)
