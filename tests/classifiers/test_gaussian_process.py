@@ -267,6 +267,10 @@ def test_kernel_values_that_overflow_are_an_error_that_names_the_image(settings)
         with pytest.raises(ValueError, match="image 0 of 3 are not finite"):
             model.predict_proba(GOOD[N : N + 3, :N], diagonal=[1.7e308, 1.0, 1.0])
     assert np.isfinite(model.predict_proba(1e100 * GOOD[N : N + 3, :N])).all()
+    if "n_inducing" not in settings:
+        repaired = clone(model).set_params(repair=True).fit(GOOD[:N, :N] - 0.5 * np.eye(N), Y[:N])
+        with pytest.raises(ValueError, match="image 1 of 3 are not finite"):
+            repaired.predict_proba(rows)
 
 
 def test_bad_test_input_is_a_clear_error(fitted):

@@ -260,12 +260,12 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         mean, variance : (m, C); C is 1 for two classes, and the mean is then that of ``classes_[1]``
         """
         check_is_fitted(self, "classes_")
+        rows, self_kernels = self.input_.rows(X, diagonal)
+        if self.inducing_ is not None:
+            rows = rows[:, :, self.inducing_]
+        means, variances = [], []
         # what overflows is an error of its own below, with the image that is to blame
         with np.errstate(over="ignore", invalid="ignore"):
-            rows, self_kernels = self.input_.rows(X, diagonal)
-            if self.inducing_ is not None:
-                rows = rows[:, :, self.inducing_]
-            means, variances = [], []
             for found, posterior in zip(self.combinations_, self.posteriors_):
                 covariance = self._covariance(rows, found)
                 prior = combine(self_kernels, found.weights)

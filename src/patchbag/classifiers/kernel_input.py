@@ -110,7 +110,8 @@ class KernelInput(BaseEstimator):
         for i, projection in enumerate(self.projections_):
             if projection is not None:
                 rows = _own(rows)
-                rows[i] = rows[i] @ projection
+                with np.errstate(over="ignore", invalid="ignore"):  # soft labels that overflow are reported as such
+                    rows[i] = rows[i] @ projection
         if diagonal is None:
             return rows, np.repeat(self.mean_self_kernel_[:, None], m, axis=1)
         diagonal = np.asarray(diagonal, dtype=float)
