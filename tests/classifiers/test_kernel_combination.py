@@ -115,7 +115,7 @@ def test_regularisation_shrinks_the_weights():
         assert learn_combination(kernels, targets, **penalty).weights.sum() < 0.8 * free.weights.sum()
 
 
-@pytest.mark.parametrize("units", [(2e8, 2e8), (1e-8, 1e-8), (1e-12, 1e12)])
+@pytest.mark.parametrize("units", [(2e8, 2e8), (1e-8, 1e-8), (1e-12, 1e12), (1e-200, 1.0)])
 def test_the_unit_of_a_kernel_does_not_matter(units, monkeypatch):
     monkeypatch.setattr(kernel_combination, "WARM_START_SIZE", 90)
     kernels, targets = problem(n=90)

@@ -287,7 +287,8 @@ class _Objective:
 
     def penalty(self, p: _Parameters) -> float:
         regularised = np.append(p.weights, p.noise) if self.learn_noise else p.weights
-        return float(self.l1 * regularised.sum() + self.l2 * (regularised**2).sum())
+        squares = (regularised**2).sum() if self.l2 else 0.0  # those of weights for a tiny unit overflow
+        return float(self.l1 * regularised.sum() + self.l2 * squares)
 
     def _evaluate(self, kernels: np.ndarray, p: _Parameters) -> tuple[float, np.ndarray]:
         for jitter in JITTERS:
