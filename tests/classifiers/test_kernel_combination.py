@@ -6,7 +6,14 @@ import pytest
 
 from oracles.gaussian_process import joint_log_evidence
 from patchbag.classifiers import kernel_combination
-from patchbag.classifiers.kernel_combination import _Objective, _Parameters, combine, learn_combination, log_evidence
+from patchbag.classifiers.kernel_combination import (
+    _Objective,
+    _Parameters,
+    combine,
+    learn_combination,
+    log_evidence,
+    unit_weights,
+)
 from patchbag.classifiers.laplace import laplace_evidence
 
 
@@ -82,11 +89,66 @@ def test_evidence_of_a_coarse_start_is_the_same_optimum(monkeypatch):
     assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=0.05)
 
 
+@pytest.mark.parametrize("n_classes", [1, 4])
+def test_the_coarse_start_has_a_third_of_every_class(n_classes, monkeypatch):
+    monkeypatch.setattr(kernel_combination, "WARM_START_SIZE", 120)
+    seen = []
+
+    class Noted(_Objective):
+        def __init__(self, bases, targets, *settings):
+            seen.append(targets)
+            super().__init__(bases, targets, *settings)
+
+    monkeypatch.setattr(kernel_combination, "_Objective", Noted)
+    kernels, targets = problem(n=120, n_classes=4)
+    order = np.argsort(targets[:, 0], kind="stable")  # images come class by class in practice
+    learn_combination(kernels[:, order][:, :, order], targets[order, :n_classes], max_iter=2)
+    coarse, full = seen
+    assert full.shape == (120, n_classes) and coarse.shape == (40, n_classes)
+    np.testing.assert_array_equal((coarse > 0).sum(axis=0), np.full(n_classes, 10))
+
+
 def test_regularisation_shrinks_the_weights():
     kernels, targets = problem(n=60)
     free = learn_combination(kernels, targets)
     for penalty in ({"l1": 50.0}, {"l2": 50.0}):
         assert learn_combination(kernels, targets, **penalty).weights.sum() < 0.8 * free.weights.sum()
+
+
+@pytest.mark.parametrize("units", [(2e8, 2e8), (1e-8, 1e-8), (1e-12, 1e12), (1e-200, 1.0)])
+def test_the_unit_of_a_kernel_does_not_matter(units, monkeypatch):
+    monkeypatch.setattr(kernel_combination, "WARM_START_SIZE", 90)
+    kernels, targets = problem(n=90)
+    expected = learn_combination(kernels, targets)
+    found = learn_combination(kernels * np.reshape(units, (2, 1, 1)), targets)
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-3)
+    assert found.noise == pytest.approx(expected.noise, rel=1e-2)
+    assert found.weights[0] * units[0] == pytest.approx(expected.weights[0], rel=1e-2)
+    assert found.log_weights_std[0] == pytest.approx(expected.log_weights_std[0], rel=1e-2)
+
+
+@pytest.mark.parametrize("penalty", [{"l1": 50.0}, {"l2": 50.0}])
+def test_penalties_and_starting_weights_are_those_of_the_kernels_as_given(penalty):
+    kernels, targets = problem(n=60)
+    found = learn_combination(4.0 * kernels[:1], targets, tol=1e-12, **penalty)
+    objective = _Objective(
+        4.0 * kernels[:1], targets, _Parameters(found.weights, None, found.noise), True, True,
+        penalty.get("l1", 0.0), penalty.get("l2", 0.0), log_evidence,
+    )  # fmt: skip
+    assert abs(objective(objective.pack(objective.start))[1]).max() < 1e-2
+    step = learn_combination(4.0 * kernels, targets, weights=[0.3, 0.4], max_iter=1)
+    same = learn_combination(kernels, targets, weights=[1.2, 1.6], max_iter=1)
+    np.testing.assert_allclose(4.0 * step.weights, same.weights)
+
+
+def test_kernels_of_unit_diagonal_start_at_one_and_others_are_not_copied():
+    kernels, targets = problem()
+    np.testing.assert_array_equal(unit_weights(kernels * (1 + 1e-12)), [1.0, 1.0])
+    np.testing.assert_allclose(unit_weights(kernels * np.array([4.0, 0.0]).reshape(2, 1, 1)), [0.25, 1.0])
+    objective = _Objective(4.0 * kernels, targets, _Parameters(np.ones(2), None, 0.1), True, True, 0, 0, log_evidence)
+    again = _Objective(objective.bases, targets, objective.start, True, True, 0, 0, log_evidence, np.full(2, 0.25))
+    assert again.bases is objective.bases
+    np.testing.assert_allclose(again.bounds(1e-6)[0], np.log(0.25) + np.array([-18.0, 18.0]))
 
 
 def test_a_strong_penalty_does_not_turn_the_signal_into_noise():

@@ -58,6 +58,20 @@ def test_negative_eigenvalues_of_rounding_are_clipped_without_asking():
     np.testing.assert_allclose(repaired, kernel, atol=2e-4)
 
 
+def test_slightly_indefinite_kernels_of_many_images_are_repaired_and_definite_ones_are_left_alone():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(600, 60))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    other = np.linalg.qr(np.hstack([points, rng.normal(size=(600, 20))]))[0][:, 60:]
+    definite = points @ points.T
+    assert check_kernel(definite, repair=True)[1] is None
+    for size in (3e-6, 1e-7):
+        repaired, projection = check_kernel(definite - size * other @ other.T, repair=True)
+        assert projection is not None
+        assert np.linalg.eigvalsh(repaired)[0] > -1e-12
+        np.testing.assert_allclose(repaired, definite, atol=1e-12)
+
+
 def test_semidefinite_kernels_pass_unchanged_and_asymmetric_ones_do_not():
     low_rank = A[:, :2] @ A[:, :2].T
     kernel, projection = check_kernel(low_rank)

@@ -49,3 +49,13 @@ def test_pivoted_choice_explains_more_variance_than_a_random_one():
 def test_choice_stops_when_repeated_images_add_nothing():
     repeated = np.kron(np.ones((2, 2)), TRAIN[:5, :5])
     assert len(choose_inducing(repeated, 9)) == 5
+
+
+def test_more_inducing_images_than_the_rank_in_single_precision():
+    points = np.random.default_rng(1).normal(size=(30, 4)).astype(np.float32)
+    kernel = (points @ points.T).astype(float)
+    found = fit_inducing(kernel, np.diagonal(kernel), np.arange(30), TARGETS, 0.1)
+    mean = posterior(kernel, TARGETS, 0.1, kernel[:5], np.diagonal(kernel)[:5])[0]
+    np.testing.assert_allclose(found.predict(kernel[:5], np.diagonal(kernel)[:5])[0], mean, atol=1e-3)
+    with pytest.raises(ValueError, match="not positive definite on the inducing images"):
+        fit_inducing(kernel - np.eye(30), np.diagonal(kernel), np.arange(30), TARGETS, 0.1)

@@ -13,7 +13,8 @@ over X_u; it should say X_L.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
@@ -74,3 +75,11 @@ class GaussianPosterior:
         new = (targets - row @ self.solution) / factor[n, n] ** 2
         solution = np.vstack([self.solution - np.outer(influence, new), new])
         return GaussianPosterior(factor, np.vstack([self.targets, targets]), solution, self.noise)
+
+
+def row_order(posterior: Any) -> Any:
+    """The posterior with its arrays in row order, as a model file has them: a loaded model then gives the same bits."""
+    if isinstance(posterior, list):
+        return [row_order(p) for p in posterior]
+    values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
+    return replace(posterior, **{k: np.ascontiguousarray(v) for k, v in values.items() if isinstance(v, np.ndarray)})

@@ -10,7 +10,7 @@ weighted sum of kernels, between images.  Two classes are one problem.  What is 
 * probability of a class: membership (one against the rest, §7; or that its soft label is the largest);
 * the probit likelihood in place of Gaussian noise: laplace;
 * more than a few thousand images: inducing images, nystroem_gp.  The weights are then learned on the inducing images
-  alone.
+  alone, and definiteness is tested on them and on a sample; the kernels are still given, and kept in memory, whole.
 
 ``predict`` is the paper's rule, the largest mean.  ``predict_proba`` ranks classes the same way when they share one
 variance, which is the case for the joint Gaussian model; with ``classwise=True`` or the probit likelihood, a class
@@ -25,34 +25,34 @@ The paper sets "the noise model variance sigma = 1e-5" without saying whether th
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import warnings
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from patchbag.classifiers.gaussian_posterior import GaussianPosterior
-from patchbag.classifiers.kernel_combination import Combination, combine, learn_combination, log_evidence
+from patchbag.classifiers.gaussian_posterior import GaussianPosterior, row_order
+from patchbag.classifiers.kernel_combination import (
+    MAX_ITER,
+    Combination,
+    combine,
+    learn_combination,
+    log_evidence,
+    unit_scales,
+    unit_weights,
+)
 from patchbag.classifiers.kernel_input import KernelInput
 from patchbag.classifiers.laplace import find_mode, laplace_evidence
-from patchbag.classifiers.membership import membership, winning_probabilities
+from patchbag.classifiers.membership import encode_label, encode_labels, membership, winning_probabilities
 from patchbag.classifiers.nystroem_gp import METHODS, choose_inducing, fit_inducing
 
 LIKELIHOODS = ("gaussian", "probit")
 SMALL = 256
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
-
-
-def row_order(posterior: Any) -> Any:
-    """The posterior with its arrays in row order, as a model file has them: a loaded model then gives the same bits."""
-    if isinstance(posterior, list):
-        return [row_order(p) for p in posterior]
-    values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
-    return replace(posterior, **{k: np.ascontiguousarray(v) for k, v in values.items() if isinstance(v, np.ndarray)})
 
 
 class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
@@ -66,7 +66,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         or a list of them: X is what they take, e.g. ``Bags``.
     likelihood : "gaussian" or "probit"
     noise : σ², where its optimisation starts
-    weights : (k,) where the weights start, default 1
+    weights : (k,) where the weights start; default 1 over the mean self-kernel, or 1 where they are not learned
     optimize : "all", "weights", "noise" or None
         What the evidence chooses.  A single kernel has a weight too, its scale.
     classwise : learn separate weights for every class (slower by the number of classes; to compare)
@@ -76,7 +76,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     repair : clip the negative eigenvalues of kernels that are not positive semidefinite
         (for distances, with γ fixed to one over the mean distance)
     n_restarts : additional random starts of the optimisation
-    max_iter : L-BFGS iterations
+    max_iter : L-BFGS iterations; a warning says when they did not suffice, unless fewer than the default were asked for
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         approximation: str = "fitc",
         repair: bool = False,
         n_restarts: int = 0,
-        max_iter: int = 60,
+        max_iter: int = MAX_ITER,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -127,21 +127,13 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         self._check_parameters()
-        y = np.asarray(y)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"all {len(y)} labels are {self.classes_.tolist()}; a classifier needs at least two classes"
-            )
+        self.classes_, targets = encode_labels(y)
         self.input_ = KernelInput(self.kernel, self.repair)
-        bases, self_kernels = self.input_.learn(X)
-        n = bases.shape[1]
-        if n != len(y):
-            raise ValueError(f"there are {n} images in the kernel but {len(y)} labels")
-        positive = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        targets = np.stack([np.where(codes == c, 1.0, -1.0) for c in positive], axis=1)
+        bases = self.input_.learn(X)
+        if bases.shape[1] != len(targets):
+            raise ValueError(f"there are {bases.shape[1]} images in the kernel but {len(targets)} labels")
         self.inducing_ = None if self.n_inducing is None else self._choose_inducing(bases)
+        bases, self_kernels = self.input_.check(bases, self.inducing_)
         rows = slice(None) if self.inducing_ is None else self.inducing_
         learned_from = bases[:, rows][:, :, rows]
         groups = [slice(c, c + 1) for c in range(targets.shape[1])] if self.classwise else [slice(None)]
@@ -162,8 +154,10 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
             raise ValueError(f"optimize must be one of {tuple(OPTIMIZE)}, got {self.optimize!r}")
         if self.approximation not in METHODS:
             raise ValueError(f"approximation must be one of {METHODS}, got {self.approximation!r}")
-        if not self.noise > 0 or self.l1 < 0 or self.l2 < 0:
+        if not (0 < self.noise < np.inf and 0 <= self.l1 < np.inf and 0 <= self.l2 < np.inf):
             raise ValueError(f"need noise > 0, l1 >= 0 and l2 >= 0, got {self.noise}, {self.l1} and {self.l2}")
+        if not (isinstance(self.n_restarts, Integral) and self.n_restarts >= 0):
+            raise ValueError(f"n_restarts must be a whole number from 0 on, got {self.n_restarts!r}")
         if self.n_inducing is not None and self.likelihood != "gaussian":
             raise ValueError(
                 "inducing images are for the gaussian likelihood; set n_inducing=None or likelihood='gaussian'"
@@ -174,22 +168,27 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         n = bases.shape[1]
         if not 1 <= self.n_inducing <= n:
             raise ValueError(f"n_inducing must be between 1 and the {n} training images, got {self.n_inducing}")
-        scales = 1.0 / np.maximum(bases.mean(axis=(1, 2)), 1e-300) if self.input_.distances_ else None
-        start = np.ones(len(bases)) if self.weights is None else np.asarray(self.weights, dtype=float)
-        kernels = bases if scales is None else np.exp(-scales[:, None, None] * bases)
-        return choose_inducing(combine(kernels, start), self.n_inducing)
+        kernels = np.exp(-unit_scales(bases)[:, None, None] * bases) if self.input_.distances_ else bases
+        return choose_inducing(combine(kernels, self._starting_weights(bases)), self.n_inducing)
+
+    def _starting_weights(self, bases: np.ndarray) -> np.ndarray:
+        k = len(bases)
+        if self.weights is None:
+            learned_kernels = OPTIMIZE[self.optimize][0] and not self.input_.distances_
+            return unit_weights(bases) if learned_kernels else np.ones(k)
+        weights = np.asarray(self.weights, dtype=float)
+        if weights.shape != (k,) or not np.all((weights >= 0) & np.isfinite(weights)) or not np.any(weights > 0):
+            raise ValueError(f"weights must be {k} numbers >= 0, not all zero; got {self.weights!r}")
+        return weights
 
     def _learn(self, bases: np.ndarray, targets: np.ndarray) -> Combination:
-        k = len(bases)
-        weights = np.ones(k) if self.weights is None else np.asarray(self.weights, dtype=float)
-        if weights.shape != (k,) or np.any(weights < 0) or not np.any(weights > 0):
-            raise ValueError(f"weights must be {k} numbers >= 0, not all zero; got {self.weights!r}")
+        weights = self._starting_weights(bases)
         learn_weights, learn_noise = OPTIMIZE[self.optimize]
         probit = self.likelihood == "probit"
         random = check_random_state(self.random_state)
         best: Combination | None = None
         for restart in range(self.n_restarts + 1):
-            start = weights if restart == 0 else weights * np.exp(random.normal(size=k))
+            start = weights if restart == 0 else weights * np.exp(random.normal(size=len(weights)))
             found = learn_combination(
                 bases,
                 targets,
@@ -207,6 +206,13 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
             if best is None or found.objective < best.objective:
                 best = found
         assert best is not None
+        # fewer iterations than the default are a choice to stop early
+        if not best.converged and best.n_iterations >= self.max_iter >= MAX_ITER:
+            warnings.warn(
+                f"weights and noise had not converged after max_iter={self.max_iter} iterations; raise max_iter",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return best
 
     def _condition(self, bases: np.ndarray, self_kernels: np.ndarray, targets: np.ndarray, found: Combination) -> Any:
@@ -258,15 +264,24 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         if self.inducing_ is not None:
             rows = rows[:, :, self.inducing_]
         means, variances = [], []
-        for found, posterior in zip(self.combinations_, self.posteriors_):
-            covariance = self._covariance(rows, found)
-            prior = combine(self_kernels, found.weights)
-            for part in posterior if isinstance(posterior, list) else [posterior]:
-                mean, variance = part.predict(covariance, prior)
-                mean = mean.reshape(len(prior), -1)
-                means.append(mean)
-                variances.append(np.repeat(np.maximum(variance, 0.0)[:, None], mean.shape[1], axis=1))
-        return np.hstack(means), np.hstack(variances)
+        # what overflows is an error of its own below, with the image that is to blame
+        with np.errstate(over="ignore", invalid="ignore"):
+            for found, posterior in zip(self.combinations_, self.posteriors_):
+                covariance = self._covariance(rows, found)
+                prior = combine(self_kernels, found.weights)
+                for part in posterior if isinstance(posterior, list) else [posterior]:
+                    mean, variance = part.predict(covariance, prior)
+                    means.append(mean if mean.ndim == 2 else mean[:, None])
+                    variances.append(np.repeat(variance[:, None], means[-1].shape[1], axis=1))
+        mean, variance = np.hstack(means), np.hstack(variances)
+        bad = np.flatnonzero(~(np.isfinite(mean) & np.isfinite(variance)).all(axis=1))
+        if len(bad):
+            largest = max(np.abs(rows[:, bad[0]]).max(), np.abs(self_kernels[:, bad[0]]).max())
+            raise ValueError(
+                f"the soft labels of image {bad[0]} of {len(mean)} are not finite: its kernel values reach "
+                f"{largest:.3g}, those of a training image with itself are {self.input_.mean_self_kernel_} on average"
+            )
+        return mean, np.maximum(variance, 0.0)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Mean soft labels: (m, C), or (m,) for two classes."""
@@ -311,23 +326,25 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "classes_")
         if self.likelihood != "gaussian" or self.inducing_ is not None:
             raise ValueError("update is for the gaussian likelihood without inducing images; call fit")
-        code = np.flatnonzero(self.classes_ == np.ravel(np.asarray(y))[0])
-        if not len(code):
-            raise ValueError(f"label {y!r} is not one of the classes {self.classes_.tolist()}; call fit to add a class")
+        targets = encode_label(y, self.classes_)
+        self.input_.check_extendable()
         rows, self_kernels = self.input_.rows(X, diagonal)
         if rows.shape[1] != 1:
             raise ValueError(f"update takes one image at a time, got {rows.shape[1]}")
-        positive = np.array([1]) if len(self.classes_) == 2 else np.arange(len(self.classes_))
-        targets = np.where(positive == code[0], 1.0, -1.0)
-        groups = [slice(c, c + 1) for c in range(len(targets))] if self.classwise else [slice(None)]
+        parts = np.split(targets, len(targets)) if self.classwise else [targets]
+        # all posteriors before anything changes: an image that one of them refuses leaves the model as it was
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                posteriors = [
+                    posterior.append(self._covariance(rows, found)[0], *combine(self_kernels, found.weights), part)
+                    for posterior, found, part in zip(self.posteriors_, self.combinations_, parts)
+                ]
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                "the kernel row of the new image does not fit the training kernel: together they are not positive "
+                f"definite; check the row, its order and unit, and diagonal ({error})"
+            ) from error
         self.input_.append(self_kernels[:, 0])
-        self.posteriors_ = [
-            row_order(
-                posterior.append(
-                    self._covariance(rows, found)[0], float(combine(self_kernels, found.weights)[0]), targets[group]
-                )
-            )
-            for posterior, found, group in zip(self.posteriors_, self.combinations_, groups)
-        ]
+        self.posteriors_ = row_order(posteriors)
         self.log_evidence_ = float(sum(p.log_evidence for p in self.posteriors_))
         return self

@@ -19,6 +19,10 @@ Noise that is learned is one more weight, that of the kernel I, and is regularis
 strong penalty on the alphas has the labels explained as noise: on Caltech-101, 2 labels a class, seven kernels and l1
 = 1e6, 25 % are right in place of 43.
 
+The unit of a kernel says nothing about its use, so the search starts at, and is bounded around, the weight that gives
+the kernel a mean self-kernel of one: K and 1e8 K end in the same combination.  The weights themselves, and with them
+the penalties, are those of the kernels as given.
+
 Besides the weights, bases can be *distances* D_i with K_i = exp(-gamma_i D_i), and gamma_i is then learned as well.
 
 The uncertainty of the result is Laplace's: the Hessian of the objective at the optimum (differences of the analytic
@@ -40,12 +44,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from patchbag.classifiers.gaussian_posterior import JITTERS
 
 WARM_START_SIZE = 600
-LOG_BOUND = 18.0  # weights stay within e^±18: beyond, a kernel is either absent or all there is
+LOG_BOUND = 18.0  # of a weight in units of 1 / mean self-kernel: beyond, a kernel is either absent or all there is
+MAX_ITER = 60
 
 Evidence = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 
@@ -67,6 +72,7 @@ class Combination:
     log_scales_std: np.ndarray | None
     n_evaluations: int
     converged: bool
+    n_iterations: int = 0
 
 
 def log_evidence(covariance: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
@@ -104,6 +110,19 @@ def combine(kernels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return (np.asarray(weights) @ kernels.reshape(k, -1)).reshape(kernels.shape[1:])
 
 
+def unit_weights(kernels: np.ndarray) -> np.ndarray:
+    """(k,) weights that give each of ``kernels (k, n, n)`` a mean self-kernel of one; exactly 1 where it is one."""
+    means = np.einsum("kii->k", kernels) / max(kernels.shape[1], 1)
+    means = np.where((means > 0) & (np.abs(means - 1.0) > 1e-6), means, 1.0)
+    return 1.0 / means
+
+
+def unit_scales(distances: np.ndarray) -> np.ndarray:
+    """(k,) length scales 1 / mean of ``distances (k, n, n)``; 1 where all are zero."""
+    means = distances.mean(axis=(1, 2))
+    return 1.0 / np.where(means > 0, means, 1.0)
+
+
 def learn_combination(
     bases: np.ndarray,
     targets: np.ndarray,
@@ -117,7 +136,7 @@ def learn_combination(
     noise_floor: float = 1e-6,
     l1: float = 0.0,
     l2: float = 0.0,
-    max_iter: int = 60,
+    max_iter: int = MAX_ITER,
     tol: float = 1e-6,
     warm_start: bool = True,
     evidence: Evidence = log_evidence,
@@ -128,7 +147,8 @@ def learn_combination(
     ----------
     bases : (k, n, n) kernels, or distances when ``distances``
     targets : (n, C) of ±1
-    weights, scales, noise : where to start (default 1, 1 / mean distance, 0.01)
+    weights, scales, noise : where to start (default: 1 / mean self-kernel, 1 / mean distance, 0.01); weights that are
+        not learned are 1 by default
     learn_weights, learn_noise : what to optimise; the rest stays where it starts
     noise_floor : smallest noise variance allowed
     l1, l2 : regularisation constants γ1, γ2 of the weights, and of the noise where it is learned
@@ -137,20 +157,25 @@ def learn_combination(
     evidence : function of (covariance, targets) like :func:`log_evidence`; for another likelihood
     """
     k, n = bases.shape[:2]
+    units = np.ones(k) if distances else unit_weights(bases)
+    if weights is None:
+        weights = units if learn_weights else np.ones(k)
     start = _Parameters(
-        np.ones(k) if weights is None else np.asarray(weights, dtype=float),
-        (_default_scales(bases) if scales is None else np.asarray(scales, dtype=float)) if distances else None,
+        np.asarray(weights, dtype=float),
+        (unit_scales(bases) if scales is None else np.asarray(scales, dtype=float)) if distances else None,
         float(noise),
     )
-    settings = (learn_weights, learn_noise, l1, l2, evidence)
+    settings = (learn_weights, learn_noise, l1, l2, evidence, units)
     if warm_start and n >= WARM_START_SIZE:
         subset = _every_third(targets)
         coarse = _Objective(bases[:, subset][:, :, subset], targets[subset], start, *settings)
-        start = coarse.unpack(coarse.minimise(noise_floor, max_iter, tol)[0])
+        start = coarse.unpack(coarse.minimise(noise_floor, max_iter, tol).x)
         # a weight that the coarse problem sent to zero sits on a plateau: lift it, so that the full problem decides
-        start = _Parameters(np.maximum(start.weights, 1e-2 * start.weights.max()), start.scales, start.noise)
+        least = 1e-2 * units * np.max(start.weights / units)
+        start = _Parameters(np.maximum(start.weights, least), start.scales, start.noise)
     objective = _Objective(bases, targets, start, *settings)
-    theta, converged = objective.minimise(noise_floor, max_iter, tol)
+    optimum = objective.minimise(noise_floor, max_iter, tol)
+    theta = optimum.x
     value, slope = objective(theta)
     found = objective.unpack(theta)
     deviations = objective.deviations(theta, slope, noise_floor)
@@ -164,7 +189,8 @@ def learn_combination(
         log_scales_std=deviations[1],
         log_noise_std=deviations[2],
         n_evaluations=objective.n_evaluations,
-        converged=converged,
+        converged=bool(optimum.success),
+        n_iterations=int(optimum.nit),
     )
 
 
@@ -172,11 +198,6 @@ def _every_third(targets: np.ndarray) -> np.ndarray:
     """Sorted indices of a third of the samples, every class in proportion."""
     by_class = np.argsort(np.argmax(targets, axis=1) if targets.shape[1] > 1 else targets[:, 0], kind="stable")
     return np.sort(by_class[::3])
-
-
-def _default_scales(bases: np.ndarray) -> np.ndarray:
-    means = bases.mean(axis=(1, 2))
-    return 1.0 / np.where(means > 0, means, 1.0)
 
 
 @dataclass(frozen=True)
@@ -199,6 +220,7 @@ class _Objective:
         l1: float,
         l2: float,
         evidence: Evidence,
+        units: np.ndarray | None = None,
     ) -> None:
         self.bases = np.ascontiguousarray(bases, dtype=float)
         self.targets = np.asarray(targets, dtype=float)
@@ -206,6 +228,7 @@ class _Objective:
         self.learn_weights, self.learn_noise = learn_weights, learn_noise
         self.l1, self.l2 = l1, l2
         self.evidence = evidence
+        self.log_units = np.zeros(len(bases)) if units is None else np.log(units)
         self.n_evaluations = 0
 
     def pack(self, p: _Parameters) -> np.ndarray:
@@ -232,7 +255,7 @@ class _Objective:
     def bounds(self, noise_floor: float) -> list[tuple[float, float]]:
         bounds = []
         if self.learn_weights:
-            bounds += [(-LOG_BOUND, LOG_BOUND)] * len(self.bases)
+            bounds += [(u - LOG_BOUND, u + LOG_BOUND) for u in self.log_units.tolist()]
             if self.start.scales is not None:
                 bounds += [(np.log(s) - 7.0, np.log(s) + 7.0) for s in self.start.scales]
         if self.learn_noise:
@@ -264,7 +287,8 @@ class _Objective:
 
     def penalty(self, p: _Parameters) -> float:
         regularised = np.append(p.weights, p.noise) if self.learn_noise else p.weights
-        return float(self.l1 * regularised.sum() + self.l2 * (regularised**2).sum())
+        squares = (regularised**2).sum() if self.l2 else 0.0  # those of weights for a tiny unit overflow
+        return float(self.l1 * regularised.sum() + self.l2 * squares)
 
     def _evaluate(self, kernels: np.ndarray, p: _Parameters) -> tuple[float, np.ndarray]:
         for jitter in JITTERS:
@@ -280,14 +304,13 @@ class _Objective:
             "kernels or fix a larger noise"
         )
 
-    def minimise(self, noise_floor: float, max_iter: int, tol: float) -> tuple[np.ndarray, bool]:
+    def minimise(self, noise_floor: float, max_iter: int, tol: float) -> OptimizeResult:
         theta, bounds = self.pack(self.start), self.bounds(noise_floor)
         if not len(theta):
-            return theta, True
+            return OptimizeResult(x=theta, success=True, nit=0)
         theta = np.clip(theta, *np.transpose(bounds))
         options = {"maxiter": max_iter, "ftol": tol}
-        result = minimize(self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return result.x, bool(result.success)
+        return minimize(self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
     def deviations(
         self, theta: np.ndarray, slope: np.ndarray, noise_floor: float

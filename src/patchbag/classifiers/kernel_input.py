@@ -11,9 +11,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 from sklearn.base import BaseEstimator, clone
 
+from patchbag.classifiers.kernel_combination import unit_scales
 from patchbag.classifiers.kernel_stack import check_kernel, stack_kernels
+
+
+def _own(stack: np.ndarray) -> np.ndarray:
+    """The stack, or a copy where it is a view of what the caller gave, which must not change."""
+    return stack if stack.flags.owndata else stack.copy()
 
 
 class KernelInput(BaseEstimator):
@@ -24,8 +31,8 @@ class KernelInput(BaseEstimator):
     kernel : "precomputed", "distance", a kernel transformer or a list of them
     repair : clip negative eigenvalues (for distances after exp(-D / mean D))
 
-    Attributes (after ``learn``)
-    ----------------------------
+    Attributes (after ``learn`` and ``check``)
+    ------------------------------------------
     n_images_, n_kernels_ ; distances_ : whether ``learn`` returned distances instead of kernels
     """
 
@@ -33,8 +40,8 @@ class KernelInput(BaseEstimator):
         self.kernel = kernel
         self.repair = repair
 
-    def learn(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Kernels or distances (k, n, n) and self-kernels (k, n) of the training images."""
+    def learn(self, X: Any) -> np.ndarray:
+        """Kernels or distances (k, n, n) of the training images, still to be checked."""
         if isinstance(self.kernel, str) and self.kernel not in ("precomputed", "distance"):
             raise ValueError(f"kernel must be 'precomputed', 'distance' or kernel transformers, got {self.kernel!r}")
         self.distances_ = isinstance(self.kernel, str) and self.kernel == "distance"
@@ -48,30 +55,40 @@ class KernelInput(BaseEstimator):
         else:
             bases = stack_kernels([np.asarray(kernel.fit_transform(X)) for kernel in self.transformers_])
         if self.distances_:
-            bases = self._check_distances(bases)
-        self.projections_: list[np.ndarray | None] = [None] * len(bases)
-        if not self.distances_:
-            for i in range(len(bases)):
-                bases[i], self.projections_[i] = check_kernel(bases[i], i, self.repair)
-        self_kernels = np.ones(bases.shape[:2]) if self.distances_ else np.einsum("kii->ki", bases).copy()
-        self.mean_self_kernel_ = self_kernels.mean(axis=1)
+            low = bases.min(axis=(1, 2))
+            if np.any(low < 0):
+                raise ValueError(f"distance matrix {int(np.argmin(low))} has a negative value, {low.min():.3g}")
+            if self.repair:
+                # a repaired kernel has no length scale left to learn: it is a kernel from here on
+                self.gamma_, self.distances_ = unit_scales(bases), False
+                bases = np.exp(-self.gamma_[:, None, None] * bases)
         self.n_kernels_, self.n_images_ = bases.shape[:2]
-        return bases, self_kernels
-
-    def _check_distances(self, bases: np.ndarray) -> np.ndarray:
-        low = bases.min(axis=(1, 2))
-        if np.any(low < 0):
-            raise ValueError(f"distance matrix {int(np.argmin(low))} has a negative value, {low.min():.3g}")
-        mean = bases.mean(axis=(1, 2))
-        gamma = 1.0 / np.where(mean > 0, mean, 1.0)
-        kernels = np.exp(-gamma[:, None, None] * bases)
-        if self.repair:
-            # a repaired kernel has no length scale left to learn: it is a kernel from here on
-            self.gamma_, self.distances_ = gamma, False
-            return kernels
-        for i, kernel in enumerate(kernels):
-            check_kernel(kernel, i)
         return bases
+
+    def check(self, bases: np.ndarray, inducing: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Symmetric, positive semidefinite kernels (or distances of such) from ``learn``, and self-kernels (k, n).
+
+        With m ``inducing`` images only the block of these and of as many others is tested, O(m³) in place of O(n³);
+        where it fails, the whole.
+        """
+        k, n = bases.shape[:2]
+        sample = None
+        if inducing is not None:
+            sample = np.union1d(inducing, np.linspace(0, n - 1, len(inducing)).astype(int))
+        self.projections_: list[np.ndarray | None] = [None] * k
+        gamma = unit_scales(bases) if self.distances_ else np.ones(k)
+        for i in range(k):
+            if self.distances_:
+                check_kernel(np.exp(-gamma[i] * bases[i]), i, sample=sample)
+                continue
+            given = bases[i]
+            checked, self.projections_[i] = check_kernel(given, i, self.repair, sample)
+            if checked is not given:
+                bases = _own(bases)
+                bases[i] = checked
+        self_kernels = np.ones((k, n)) if self.distances_ else np.einsum("kii->ki", bases).copy()
+        self.mean_self_kernel_ = self_kernels.mean(axis=1)
+        return bases, self_kernels
 
     def rows(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Kernels or distances (k, m, n) between m new and the training images, and self-kernels (k, m).
@@ -92,7 +109,9 @@ class KernelInput(BaseEstimator):
             rows = np.exp(-self.gamma_[:, None, None] * rows)
         for i, projection in enumerate(self.projections_):
             if projection is not None:
-                rows[i] = rows[i] @ projection
+                rows = _own(rows)
+                with np.errstate(over="ignore", invalid="ignore"):  # soft labels that overflow are reported as such
+                    rows[i] = rows[i] @ projection
         if diagonal is None:
             return rows, np.repeat(self.mean_self_kernel_[:, None], m, axis=1)
         diagonal = np.asarray(diagonal, dtype=float)
@@ -104,11 +123,17 @@ class KernelInput(BaseEstimator):
             )
         return rows, np.broadcast_to(diagonal.T, (k, m)).copy()
 
-    def append(self, self_kernels: np.ndarray) -> None:
-        """One more training image, with self-kernels (k,): new rows have one more column."""
+    def check_extendable(self) -> None:
+        """Raise where one more training image asks for another ``learn``."""
         if self.transformers_ is not None:
             raise ValueError("update is for precomputed kernels; call fit with the new image included")
-        if any(projection is not None for projection in self.projections_):
+        if self.repair and any(projection is not None for projection in self.projections_):
             raise ValueError("update cannot extend a repaired kernel; call fit with the new image included")
+
+    def append(self, self_kernels: np.ndarray) -> None:
+        """One more training image, with self-kernels (k,): new rows have one more column."""
+        self.check_extendable()
+        # without repair only rounding was clipped; what is projected is the part in the images of ``fit``
+        self.projections_ = [None if p is None else block_diag(p, 1.0) for p in self.projections_]
         self.mean_self_kernel_ = (self.mean_self_kernel_ * self.n_images_ + self_kernels) / (self.n_images_ + 1)
         self.n_images_ += 1
