@@ -46,6 +46,13 @@ def test_uncertainty_is_twice_the_smaller_probability():
     np.testing.assert_allclose(utilities_by_class("uncertainty", MEAN, VARIANCE, NOISE), expected)
 
 
+def test_margin_and_variance_of_single_problems_are_those_of_table_1():
+    margin = utilities_by_class("margin", MEAN, VARIANCE, NOISE)
+    np.testing.assert_array_equal(margin.argmax(axis=0), np.abs(MEAN).argmin(axis=0))
+    np.testing.assert_array_equal(np.argsort(-margin, axis=0), np.argsort(np.abs(MEAN), axis=0))
+    np.testing.assert_array_equal(utilities_by_class("variance", MEAN, VARIANCE, NOISE), np.tile(VARIANCE, (4, 1)).T)
+
+
 def test_doubt_is_the_probability_that_the_second_class_beats_the_leader():
     top = np.sort(MEAN, axis=1)[:, -2:]
     expected = 2 * norm.sf((top[:, 1] - top[:, 0]) / np.sqrt(2 * (VARIANCE + NOISE)))
