@@ -179,6 +179,8 @@ class Frame:
             max((part.max(axis=0) - center).max(initial=0.0), (center - part.min(axis=0)).max(initial=0.0))
             for part in values
         ]
+        # any centre will do as long as all see the same: one in their own precision saves float32 features a detour
+        center = center.astype(np.float32 if any(part.dtype == np.float32 for part in values) else np.float64)
         unit = float(2.0 ** np.ceil(np.log2(max(reach)))) if max(reach) > 0 else 1.0
         if position_weight > 0:
             # where features are so much smaller than the charge for a move, it would overflow in their unit
@@ -194,7 +196,8 @@ class Frame:
         """Features as they are, features in float32 in this frame with their squares, and positions."""
         values = np.asarray(bags.values)
         values = values if values.dtype in (np.float32, np.float64) else values.astype(float)
-        single = ((values - self.center) / self.unit).astype(np.float32)
+        single = np.subtract(values, self.center, dtype=values.dtype)
+        single = np.divide(single, self.unit, out=single).astype(np.float32, copy=False)
         where = np.zeros((len(values), 2)) if bags.positions is None else bags.positions
         return values, single, (single**2).sum(axis=1), np.asarray(where, dtype=np.float32)
 
