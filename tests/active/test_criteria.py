@@ -4,8 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import norm
+from typer.main import get_command
 
 from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, utilities_by_class
+from patchbag.cli import app
 
 RNG = np.random.default_rng(0)
 MEAN, VARIANCE, NOISE = RNG.normal(size=(30, 4)), RNG.uniform(0.1, 2.0, 30), 0.05
@@ -75,3 +77,8 @@ def test_random_is_reproducible_and_unknown_criteria_are_named():
     with pytest.raises(ValueError, match="no utilities for single classes"):
         utilities_by_class("entropy", MEAN, VARIANCE, NOISE)
     assert "uncertainty" in CRITERIA
+
+
+def test_the_command_names_every_criterion():
+    options = {option.name: option for option in get_command(app).commands["active"].params}
+    assert all(criterion in options["criterion"].help for criterion in CRITERIA)

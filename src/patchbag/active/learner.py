@@ -51,7 +51,7 @@ from patchbag.classifiers.membership import membership, winning_probabilities
 
 BATCHES = ("diverse", "per_class", "top")
 COLD_STARTS = ("typical", "farthest", "random")
-ONE_BY_ONE = ("uncertainty", "margin", "variance", "random")  # criteria that can look at one class at a time
+ONE_BY_ONE = ("uncertainty", "margin", "variance", "random")  # can take classes in turn; "random" asks the same anyway
 DOUBTING = ("uncertainty", "margin", "entropy", "one_vs_all")
 REFERENCE = 500  # images in which "influence" looks for doubt
 
