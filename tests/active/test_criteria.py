@@ -4,8 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import norm
+from typer.main import get_command
 
 from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, utilities_by_class
+from patchbag.cli import app
 
 RNG = np.random.default_rng(0)
 MEAN, VARIANCE, NOISE = RNG.normal(size=(30, 4)), RNG.uniform(0.1, 2.0, 30), 0.05
@@ -46,6 +48,13 @@ def test_uncertainty_is_twice_the_smaller_probability():
     np.testing.assert_allclose(utilities_by_class("uncertainty", MEAN, VARIANCE, NOISE), expected)
 
 
+def test_margin_and_variance_of_single_problems_are_those_of_table_1():
+    margin = utilities_by_class("margin", MEAN, VARIANCE, NOISE)
+    np.testing.assert_array_equal(margin.argmax(axis=0), np.abs(MEAN).argmin(axis=0))
+    np.testing.assert_array_equal(np.argsort(-margin, axis=0), np.argsort(np.abs(MEAN), axis=0))
+    np.testing.assert_array_equal(utilities_by_class("variance", MEAN, VARIANCE, NOISE), np.tile(VARIANCE, (4, 1)).T)
+
+
 def test_doubt_is_the_probability_that_the_second_class_beats_the_leader():
     top = np.sort(MEAN, axis=1)[:, -2:]
     expected = 2 * norm.sf((top[:, 1] - top[:, 0]) / np.sqrt(2 * (VARIANCE + NOISE)))
@@ -68,3 +77,8 @@ def test_random_is_reproducible_and_unknown_criteria_are_named():
     with pytest.raises(ValueError, match="no utilities for single classes"):
         utilities_by_class("entropy", MEAN, VARIANCE, NOISE)
     assert "uncertainty" in CRITERIA
+
+
+def test_the_command_names_every_criterion():
+    options = {option.name: option for option in get_command(app).commands["active"].params}
+    assert all(criterion in options["criterion"].help for criterion in CRITERIA)

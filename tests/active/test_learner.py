@@ -4,12 +4,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import cohen_kappa_score
 from sklearn.metrics.pairwise import rbf_kernel
 
 from patchbag.active.learner import ActiveLearner, is_missing
 from patchbag.active.query import GaussianProcessQuery
-from patchbag.active.stopping import kappa
+from patchbag.active.stopping import judge, kappa
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
 
 RNG = np.random.default_rng(0)
@@ -52,6 +53,24 @@ def test_stateless_query_follows_scikit_activeml():
     np.testing.assert_array_equal(named.query(K, objects, batch_size=4), indices)
 
 
+def test_a_repaired_kernel_is_the_nearest_semidefinite_one():
+    broken = K - 0.6 * np.eye(90)
+    values, vectors = np.linalg.eigh(broken)
+    nearest = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    repaired = ActiveLearner(repair=True, random_state=0).fit(broken).teach(np.arange(6), Y[:6])
+    expected = ActiveLearner(random_state=0).fit(nearest).teach(np.arange(6), Y[:6])
+    np.testing.assert_allclose(repaired.predict_proba(), expected.predict_proba(), atol=1e-9)
+    y = np.array([*np.arange(6) % 3, *[np.nan] * 84])
+    stateless = GaussianProcessQuery(repair=True, random_state=0)
+    assert stateless.query(broken, y)[0] == repaired.query()[0]
+
+
+@pytest.mark.parametrize("call", ["predict", "predict_proba", "novelty", "query", "stopping_hint"])
+def test_a_learner_without_a_pool_says_so(call):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(ActiveLearner(), call)()
+
+
 def test_missing_labels_are_recognised():
     assert is_missing([None, np.nan, "a", 0]).tolist() == [True, True, False, False]
     assert is_missing(["?", "a"], "?").tolist() == [True, False]
@@ -75,13 +94,32 @@ def test_diverse_batch_does_not_ask_for_twins():
 def test_one_pick_per_class_is_the_best_for_each_problem_in_turn():
     learner = ActiveLearner(batch="per_class", noise=0.05).fit(K).teach(np.arange(20), Y[:20])
     indices = learner.query(3)
-    deviation = np.sqrt(learner.posterior_.variance + 0.05)
     taken = list(range(20))
-    for c in range(3):
-        score = np.abs(learner.posterior_.mean[:, 1 + c]) / deviation
-        score[taken] = np.inf
-        assert indices[c] == np.argmin(score)
-        taken.append(indices[c])
+    for turn in range(3):
+        assert indices[turn] == best_of_problem(learner, (20 + turn) % 3, taken)
+        taken.append(indices[turn])
+
+
+def best_of_problem(learner, c, taken):
+    """Equation 10 for the one-versus-all problem of class c, among the images not taken."""
+    score = np.abs(learner.posterior_.mean[:, 1 + c]) / np.sqrt(learner.posterior_.variance + learner.noise)
+    score[taken] = np.inf
+    return int(np.argmin(score))
+
+
+def test_single_picks_per_class_go_round_the_classes():
+    learner = ActiveLearner(batch="per_class", noise=0.05).fit(K).teach(np.arange(20), Y[:20])
+    taken, served = list(range(20)), []
+    for _ in range(6):
+        image = int(learner.query()[0])
+        served.append([c for c in range(3) if best_of_problem(learner, c, taken) == image])
+        learner.teach([image], [Y[image]])
+        taken.append(image)
+    assert all(turn % 3 in found for turn, found in enumerate(served, start=20))
+    # a skipped image leaves its problem unserved
+    image = int(learner.query()[0])
+    learner.skip(image)
+    assert learner.query()[0] == best_of_problem(learner, 26 % 3, [*taken, image])
 
 
 def test_cold_start_spreads_over_the_classes_before_any_label():
@@ -120,6 +158,18 @@ def test_novelty_is_highest_for_the_class_without_labels():
     assert novelty[rest][Y[rest] == "cow"].mean() > 2 * novelty[rest][Y[rest] != "cow"].mean()
 
 
+@pytest.mark.parametrize("criterion", ["uncertainty", "margin", "entropy", "one_vs_all", "influence"])
+def test_classes_without_labels_have_no_say(criterion):
+    """Their means are all alike and all -1 near the labels: doubt between two of them would be doubt about nothing."""
+    known = np.flatnonzero(Y != "cow")[:12]
+    open_, closed = (
+        ActiveLearner(criterion, classes=classes, random_state=0).fit(K).teach(known, Y[known])
+        for classes in (None, ["ant", "bee", "cow", "dog", "eel"])
+    )
+    np.testing.assert_allclose(closed.query(return_utilities=True)[1], open_.query(return_utilities=True)[1])
+    np.testing.assert_allclose(closed.novelty(), open_.novelty())
+
+
 def test_skipped_images_are_never_asked_for():
     learner = ActiveLearner(random_state=0).fit(K).teach([0, 1, 2], Y[:3])
     first = learner.query()[0]
@@ -129,7 +179,6 @@ def test_skipped_images_are_never_asked_for():
 
 def test_stopping_hint_waits_for_settled_predictions():
     learner = ActiveLearner(window=3).fit(K)
-    assert not learner.stopping_hint().stop
     learner.teach([0, 1, 2], Y[:3])
     assert "rounds so far" in learner.stopping_hint().reason
     for i in range(3, 90):
@@ -141,6 +190,35 @@ def test_stopping_hint_waits_for_settled_predictions():
         settled.teach([i], [Y[i]])
     assert settled.stopping_hint().stop
     assert settled.stopping_hint().expected_error < 0.3
+
+
+@pytest.mark.parametrize("taught", [[], [0, 3]])
+def test_stopping_hint_judges_nothing_before_two_classes_have_labels(taught):
+    hint = ActiveLearner(classes=["ant", "bee", "cow"]).fit(K).teach(taught, Y[taught]).stopping_hint()
+    assert not hint.stop and "nothing to judge yet" in hint.reason
+    assert np.isnan(hint.expected_error) and np.isnan(hint.agreement)
+
+
+def test_expected_error_is_that_of_the_images_left():
+    learner = ActiveLearner(noise=1e-3).fit(K).teach(np.arange(60), Y[:60]).skip([60, 61])
+    expected = 1 - learner.predict_proba()[62:].max(axis=1).mean()
+    assert learner.stopping_hint().expected_error == pytest.approx(expected)
+    assert expected > 1.2 * (1 - learner.predict_proba().max(axis=1).mean())
+
+
+def test_only_the_latest_rounds_of_the_window_count():
+    kappas = [0.2, 0.4, 1.0, 0.98, 0.99]
+    hint = judge(kappas, 3, 0.985, 2, 10, 0.1)
+    assert hint.stop and hint.agreement == pytest.approx(0.99)
+    assert not judge(kappas, 4, 0.985, 2, 10, 0.1).stop
+    early = judge(kappas[2:], 4, 0.9, 2, 10, 0.1)
+    assert not early.stop and "fewer than 5 rounds" in early.reason
+    learner = ActiveLearner(window=3).fit(K).teach([0, 1, 2], Y[:3])
+    for i in range(3, 60):
+        learner.teach([i], [Y[i]])
+    assert np.mean(learner.kappas_) < 0.99 <= np.mean(learner.kappas_[-3:])
+    assert learner.stopping_hint().stop
+    assert learner.stopping_hint().agreement == pytest.approx(np.mean(learner.kappas_[-3:]))
 
 
 def test_kappa_equals_scikit_learn():
@@ -174,7 +252,10 @@ def test_every_criterion_learns_the_pool(criterion):
         (lambda: ActiveLearner(cold_start="hot").fit(K), "cold_start must be one of"),
         (lambda: ActiveLearner("entropy", batch="per_class").fit(K), "per_class"),
         (lambda: ActiveLearner(noise=0).fit(K), "noise must be > 0"),
-        (lambda: ActiveLearner().fit(-K), "negative kernel with itself"),
+        (lambda: ActiveLearner().fit(-K), "not positive semidefinite: eigenvalues from -"),
+        (lambda: ActiveLearner().fit(K - 0.6 * np.eye(90)), "not positive semidefinite.*pass repair=True"),
+        (lambda: ActiveLearner().fit(np.triu(K)), "not symmetric"),
+        (lambda: GaussianProcessQuery().query(K - 0.6 * np.eye(90), [np.nan] * 90), "not positive semidefinite"),
         (lambda: ActiveLearner().fit([K, K]), "one kernel of the pool, got 2"),
         (lambda: ActiveLearner().fit(K, Y[:5]), "90 images but y has 5"),
         (lambda: ActiveLearner().fit(K).teach([90], ["ant"]), "image 90 is not in the pool, which has images 0 to 89"),

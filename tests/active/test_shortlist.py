@@ -81,6 +81,17 @@ def test_a_batch_longer_than_the_list_and_skipped_images():
     assert not set(batch) & set(skipped)
 
 
+def test_lists_are_made_again_without_images_that_were_skipped():
+    learner = ActiveLearner(random_state=0).fit(K).teach(np.arange(6), Y[:6])
+    listed = np.flatnonzero(np.isfinite(learner.query(return_utilities=True)[1][0]))
+    learner.skip(listed[:10])
+    allowed = ~np.isin(np.arange(240), listed[:10])
+    again = np.flatnonzero(np.isfinite(learner.query(return_utilities=True)[1][0]))
+    expected = np.setdiff1d(representatives(spectral_coordinates(learner.posterior_.kernel), 32, allowed), np.arange(6))
+    np.testing.assert_array_equal(again, expected)
+    assert len(again) > len(listed) - 10
+
+
 @pytest.mark.parametrize("settings", [{"shortlist": None}, {"criterion": "influence"}, {"shortlist": 1000}])
 def test_all_images_can_be_chosen(settings):
     learner = ActiveLearner(random_state=0, **settings).fit(K).teach(np.arange(6), Y[:6])

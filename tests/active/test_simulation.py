@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
+from patchbag.active import simulation
+from patchbag.active.learner import ActiveLearner
 from patchbag.active.simulation import LearningCurves, simulate
 
 RNG = np.random.default_rng(0)
@@ -41,6 +45,66 @@ def test_cold_start_batches_and_own_strategies():
     curves = simulate(KERNEL, Y, criteria=criteria, n_labels=20, n_start=0, batch_size=6, n_runs=2, random_state=0)
     np.testing.assert_array_equal(curves.n_labels, [1, 7, 13, 19, 20])
     assert curves.mean("mine")[-1] > curves.mean("mine")[0]
+
+
+class Witness(ActiveLearner):
+    """Remembers every learner that a simulation made."""
+
+    made: ClassVar[list[ActiveLearner]] = []
+
+    def _fit(self, kernel, y=None):
+        self.batches_ = []
+        Witness.made.append(self)
+        return super()._fit(kernel, y)
+
+    def query(self, batch_size=1, **options):
+        asked = super().query(batch_size, **options)
+        self.batches_.append(asked)
+        return asked
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.setattr(Witness, "made", [])
+    monkeypatch.setattr(simulation, "ActiveLearner", Witness)
+    return Witness.made
+
+
+def test_test_images_are_never_asked_for(made):
+    available = len(Y) - 3 * 10
+    simulate(KERNEL, Y, n_labels=available, n_runs=2, n_test=10, batch_size=40, random_state=0)
+    assert len(made) == 4
+    for learner in made:
+        assert learner.n_labels_ == available and not learner.available_.any()
+        unlabelled = np.setdiff1d(np.arange(len(Y)), list(learner.labels_))
+        np.testing.assert_array_equal(np.unique(Y[unlabelled], return_counts=True)[1], [10, 10, 10])
+
+
+def test_the_papers_protocol_picks_one_image_a_class_and_round(made):
+    four = np.arange(200) % 4
+    criteria = ["uncertainty", "margin", "variance", "random"]
+    options = {"n_labels": 22, "batch_size": 4, "batch": "per_class", "noise": 1e-5, "n_runs": 1, "random_state": 0}
+    curves = simulate(KERNEL + 0.1 * (four[:, None] == four), four, criteria=criteria, **options)
+    np.testing.assert_array_equal(curves.n_labels, [4, 8, 12, 16, 20, 22])
+    assert [learner.criterion for learner in made] == criteria
+    for learner in made:
+        assert (learner.noise, learner.batch) == (1e-5, "per_class")
+        assert [len(set(asked)) for asked in learner.batches_] == [4, 4, 4, 4, 2]
+    assert all(np.isfinite(scores).all() for scores in curves.scores.values())
+
+
+def test_noise_and_batch_reach_the_learners_unless_a_strategy_has_its_own(made):
+    own = {"plain": {"criterion": "uncertainty"}, "own": {"criterion": "uncertainty", "batch": "top", "noise": 0.5}}
+    simulate(KERNEL, Y, criteria=own, n_labels=9, batch_size=3, n_runs=1, noise=0.2, batch="per_class", random_state=0)
+    assert [(learner.noise, learner.batch) for learner in made] == [(0.2, "per_class"), (0.5, "top")]
+
+
+def test_kernels_that_are_not_definite_are_refused_or_repaired():
+    broken = KERNEL - 0.6 * np.eye(200)
+    with pytest.raises(ValueError, match=r"not positive semidefinite.*repair=True"):
+        simulate(broken, Y, n_labels=8, n_runs=1)
+    curves = simulate(broken, Y, n_labels=8, n_runs=1, repair=True, random_state=0)
+    assert all(np.isfinite(scores).all() for scores in curves.scores.values())
 
 
 def test_curves_carry_mean_and_standard_error():

@@ -115,6 +115,22 @@ def test_points_are_edges_apart_and_repeat_with_the_seed():
     assert len(edge_points(channels, 5, 1.0, 0.1, np.random.RandomState(1))) == 5
 
 
+def test_points_are_drawn_in_proportion_to_the_energy():
+    """Of four edge pixels, the first and the second point drawn, many times."""
+    energy = np.array([1.0, 2.0, 3.0, 6.0])
+    channels = np.zeros((2, 5, 9))
+    channels[0, 2, 1:9:2] = 0.25 * energy
+    channels[1, 2, 1:9:2] = 0.75 * energy
+    random = np.random.RandomState(0)
+    draws = np.array([edge_points(channels, 2, 1.0, 0.0, random)[:, 0] for _ in range(4000)]).astype(int) // 2
+    share = energy / energy.sum()
+    np.testing.assert_allclose(np.bincount(draws[:, 0], minlength=4) / 4000, share, atol=0.025)
+    # without replacement: second j after first i with probability share_i share_j / (1 - share_i)
+    pairs = share[:, None] * share / (1 - share[:, None])
+    np.fill_diagonal(pairs, 0.0)
+    np.testing.assert_allclose(np.bincount(draws[:, 1], minlength=4) / 4000, pairs.sum(axis=0), atol=0.025)
+
+
 def test_extractor_gives_unit_descriptors_of_204_dimensions_inside_the_image():
     bags = GeometricBlur(n_points=40).transform([picture(0), picture(1)])
     assert bags.dimension == 204

@@ -141,6 +141,49 @@ def test_cost_bound_lies_above_the_optimal_matching_and_within_the_known_factor(
     assert np.mean(ratios) < d * np.log2(2**11)
 
 
+def test_cost_bound_refuses_features_outside_the_bins():
+    rng = np.random.default_rng(0)
+    x, z = rng.random((8, 2)), rng.random((15, 2))
+    bins = UniformBins.cover(np.vstack([x, z]), n_levels=12, n_shifts=2, random_state=0)
+    far = z.copy()
+    far[[3, 7]] += 50.0
+    with pytest.raises(ValueError, match=r"2 features lie outside the bins \(the first is row 3 of the second set\)"):
+        match_cost_bound(x, far, bins)
+    with pytest.raises(ValueError, match="row 3 of the first set"):
+        match_cost_bound(far, x, bins)
+    both = UniformBins.cover(np.vstack([x, far]), n_levels=12, n_shifts=2, random_state=0)
+    assert np.all(match_cost_bound(x, far, both) >= optimal_partial_cost(x, far))
+
+
+def test_the_most_levels_that_are_allowed_still_tell_features_apart():
+    gram = PyramidMatchKernel(n_levels=53, random_state=0).fit_transform(BAGS)
+    expected = PyramidMatchKernel(n_levels=53, random_state=0, normalize=False).fit(BAGS)
+    for i, j in ((0, 1), (2, 5)):
+        x, z = BAGS[i], BAGS[j]
+        own = [uniform_match(bag, bag, expected.bins_, expected.level_weights_) for bag in (x, z)]
+        match = uniform_match(x, z, expected.bins_, expected.level_weights_)
+        assert gram[i, j] == pytest.approx(match / np.sqrt(own[0] * own[1]), abs=1e-12)
+    assert np.abs(gram - np.eye(len(gram))).max() < 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_small_integers_make_the_kernel_of_the_same_numbers(dtype):
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(4)
+    whole = [rng.integers(limits.min, limits.max, size=(6, 2), endpoint=True) for _ in range(5)]
+    whole[0][:2] = [[limits.min], [limits.max]]
+    where = [rng.random((6, 2)) for _ in range(5)]
+    kernels = [
+        PyramidMatchKernel(position_weight=0.5, random_state=0).fit(
+            Bags.from_list([b.astype(kind) for b in whole], where)
+        )
+        for kind in (dtype, float)
+    ]
+    assert [kernel.extent_ for kernel in kernels] == [255.0, 255.0]
+    bags = Bags.from_list(whole, where)
+    np.testing.assert_allclose(kernels[0].transform(bags), kernels[1].transform(bags))
+
+
 def test_kernel_ranks_pairs_as_the_optimal_matching_does():
     rng = np.random.default_rng(1)
     reference = rng.random((12, 2))
@@ -182,6 +225,7 @@ def test_identical_features_match_completely():
         ({"weights": [1.0, -0.5], "n_levels": 2}, BAGS, "do not increase"),
         ({"bins": "round"}, BAGS, "bins must be one of"),
         ({"n_levels": 0}, BAGS, "need n_levels >= 1"),
+        ({"n_levels": 70}, BAGS, "1 to 53 levels, got 70"),
         ({"bins": "vocabulary", "weights": [1.0]}, BAGS, "weights are for uniform bins"),
     ],
 )

@@ -14,9 +14,9 @@ SIZES = RNG.integers(1, 9, 10)
 BAGS = Bags.from_list([RNG.normal(size=(m, 4)) for m in SIZES], [RNG.random((m, 2)) for m in SIZES])
 
 
-def literal(i, j, weight, squared):
-    x, z = BAGS[i], BAGS[j]
-    p, q = (BAGS.positions[BAGS.offsets[b] : BAGS.offsets[b + 1]] for b in (i, j))
+def literal(i, j, weight, squared, bags=BAGS):
+    x, z = bags[i], bags[j]
+    p, q = (bags.positions[bags.offsets[b] : bags.offsets[b + 1]] for b in (i, j))
 
     def d(a, b):
         distance = np.linalg.norm(x[a] - z[b])
@@ -33,14 +33,50 @@ def test_distance_equals_the_literal_formula(weight, squared, monkeypatch):
     monkeypatch.setattr(set_distances, "ROWS", 12)
     expected = np.array([[literal(i, j, weight, squared) for j in range(10)] for i in range(10)])
     found = average_minimum_distance(BAGS[:6], BAGS, weight, squared)
-    np.testing.assert_allclose(found, expected[:6], atol=2e-3)
+    np.testing.assert_allclose(found, expected[:6], atol=1e-6)
     kernel = MinimumDistanceKernel(weight, squared=squared)
     gram = kernel.fit_transform(BAGS)
     scale = expected[~np.eye(10, dtype=bool)].mean()
-    np.testing.assert_allclose(gram, np.exp(-expected / scale), atol=2e-3)
+    np.testing.assert_allclose(gram, np.exp(-expected / scale), atol=1e-6)
     np.testing.assert_array_equal(gram, gram.T)
     np.testing.assert_array_equal(np.diag(gram), 1.0)
-    np.testing.assert_allclose(kernel.transform(BAGS), gram, atol=2e-3)
+    np.testing.assert_allclose(kernel.transform(BAGS), gram, atol=1e-6)
+
+
+def shifted(offset, unit):
+    return Bags((BAGS.values + offset) * unit, BAGS.offsets, BAGS.positions)
+
+
+def nearly_equal():
+    """Ten bags of the same features but for the fifth digit."""
+    values = np.tile(BAGS[0], (10, 1)) + 1e-5 * np.random.default_rng(1).normal(size=(10 * len(BAGS[0]), 4))
+    where = np.tile(BAGS.positions[: len(BAGS[0])], (10, 1))
+    return Bags(values, np.arange(11) * len(BAGS[0]), where)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e-6])
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize(
+    "bags", [shifted(1000.0, 1.0), shifted(0.0, 1e25), shifted(0.0, 1e-25), shifted(-1e6, 1e-3), nearly_equal()]
+)
+def test_offset_and_unit_of_the_features_and_close_ones_cost_no_digits(weight, squared, bags):
+    expected = np.array([[literal(i, j, weight, squared, bags) for j in range(10)] for i in range(10)])
+    found = average_minimum_distance(bags, bags, weight, squared)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9 * expected.max())
+    np.testing.assert_array_equal(np.diag(found), 0.0)
+    gram = MinimumDistanceKernel(weight, squared=squared, output="distance").fit_transform(bags)
+    np.testing.assert_allclose(gram, expected, rtol=1e-5, atol=1e-9 * expected.max())
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float32])
+def test_distances_of_whole_numbers_and_float32_are_those_of_float64(dtype):
+    values = np.random.default_rng(2).integers(0, 100, BAGS.values.shape)
+    values[:3] = [[-128] * 4, [127] * 4, [5] * 4] if dtype == np.int8 else [[255] * 4, [0] * 4, [5] * 4]
+    values = values + (7777 if dtype == np.float32 else 0)
+    single, double = (Bags(values.astype(kind), BAGS.offsets) for kind in (dtype, float))
+    np.testing.assert_allclose(
+        average_minimum_distance(single, double), average_minimum_distance(double, double), rtol=1e-6
+    )
 
 
 def test_moving_features_counts_only_with_a_position_weight():

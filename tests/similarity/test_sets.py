@@ -71,6 +71,45 @@ def test_max_match_can_be_indefinite():
     assert np.linalg.eigvalsh(gram)[0] < -1e-6
 
 
+FEATURES = np.random.default_rng(6).normal(size=(6, 3))
+ZEROS, MIRRORED = np.zeros((4, 3)), np.vstack([FEATURES, -FEATURES])
+CENTRED = np.vstack([FEATURES, -0.7 * FEATURES, -0.3 * FEATURES])  # but for rounding
+
+
+@NOT_MERCER
+@pytest.mark.parametrize(
+    ("method", "odd"),
+    [
+        ("sum", CENTRED),
+        ("lyu", MIRRORED),
+        ("sum", ZEROS),
+        ("lyu", ZEROS),
+        ("max", ZEROS),
+        ("emd", ZEROS),
+    ],
+)
+def test_a_bag_without_similarity_to_itself_cannot_be_normalised(method, odd):
+    bags = [*BAGS[:4], odd]
+    kernel = SetKernel(method, local="linear", p=3)
+    with pytest.raises(ValueError, match=r"bag 4 of 5 has no similarity with itself.*normalize=False"):
+        kernel.fit(bags)
+    with pytest.raises(ValueError, match="bag 0 of 1 has no similarity with itself"):
+        kernel.fit(BAGS).transform([odd])
+    plain = SetKernel(method, local="linear", p=3, normalize=False).fit_transform(bags)
+    assert np.isfinite(plain).all()
+    # features that are only small do have a direction
+    scaled = SetKernel(method, local="linear", p=3).fit_transform([*BAGS[:4], 1e-20 * BAGS[4]])
+    np.testing.assert_allclose(scaled, SetKernel(method, local="linear", p=3).fit_transform(BAGS[:5]), atol=1e-12)
+
+
+@NOT_MERCER
+@pytest.mark.parametrize("method", ["sum", "lyu", "max", "emd"])
+def test_a_bag_of_zeros_is_as_good_as_any_under_the_rbf(method):
+    gram = SetKernel(method).fit_transform([*BAGS[:4], np.zeros((4, 3))])
+    np.testing.assert_allclose(np.diag(gram), 1.0)
+    assert np.isfinite(gram).all()
+
+
 def test_order_changes_nothing():
     kernel = SetKernel("lyu").fit(BAGS)
     np.testing.assert_allclose(kernel.transform([bag[::-1] for bag in BAGS]), kernel.transform(BAGS), atol=1e-12)
@@ -93,6 +132,13 @@ def test_transport_cost_equals_the_assignment_of_replicated_features():
         ({}, [np.ones((2, 2)), np.empty((0, 2))], "bag 1 of 2 has no descriptors"),
         ({}, [], "at least one bag"),
         ({}, [np.ones((2, 2)), np.array([[np.inf, 0.0]])], "bag 1 of 2 has a feature that is not finite"),
+        (
+            {},
+            Bags.from_list(
+                [np.ones((2, 2)), np.ones((3, 2))], [np.ones((2, 2)), np.array([[0, 0], [0, np.nan], [0, 0]])]
+            ),
+            r"bag 1 of 2 has a position that is not finite \(row 1\)",
+        ),
     ],
 )
 def test_bad_input_is_a_clear_error(parameters, bags, message):

@@ -60,7 +60,8 @@ def test_moving_features_to_another_cell_lowers_the_match():
         ({"vocabulary": WORDS}, list(BAGS), "needs positions"),
         ({"vocabulary": WORDS[:, :2]}, BAGS, "expected words of 3 dimensions"),
         ({"n_words": 10_000}, BAGS, "cannot make 10000 words"),
-        ({"n_levels": 0}, BAGS, "need n_levels >= 1"),
+        ({"n_levels": 0}, BAGS, "need n_levels from 1 to 20"),
+        ({"n_levels": 40}, BAGS, "need n_levels from 1 to 20"),
     ],
 )
 def test_bad_input_is_a_clear_error(parameters, bags, message):

@@ -97,7 +97,8 @@ class LabelFile:
         if not path.exists():
             return cls(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            # spreadsheets write a byte order mark, which would become part of the name of the first column
+            text = path.read_text(encoding="utf-8-sig")
             if path.suffix.lower() == ".json":
                 answers = {str(k): None if v is None else str(v) for k, v in json.loads(text).items()}
             else:
@@ -111,8 +112,17 @@ class LabelFile:
         return cls(path, answers)
 
     def put(self, image: str, label: str | None) -> None:
-        """Record one answer and write the file; it is replaced only when the new one is complete."""
+        """Record one answer and write the file."""
         self.answers[image] = label
+        self._write()
+
+    def drop(self, image: str) -> None:
+        """Forget the answer to an image and write the file."""
+        del self.answers[image]
+        self._write()
+
+    def _write(self) -> None:
+        """The file is replaced only when the new one is complete."""
         partial = self.path.with_name(f".{self.path.name}.partial")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("w", encoding="utf-8", newline="") as file:
@@ -126,7 +136,23 @@ class LabelFile:
 
 
 def restore(images: PartlyLabelled, book: LabelFile) -> list[int]:
-    """Put the answers of earlier runs into ``images.labels``; returns the positions of the images that were skipped."""
+    """Put the answers of earlier runs into ``images.labels``; returns the positions of the images that were skipped.
+
+    A label for a file that is not there is an error: most likely the file of labels belongs to another folder.  One for
+    an image that is there but cannot be read is none, nor is an image without a label that is gone.
+    """
+    here = set(images.paths)
+    lost = [
+        path
+        for path, answer in book.answers.items()
+        if answer is not None and path not in here and not (images.root / path).is_file()
+    ]
+    if lost:
+        several = f"{len(lost)} images that are" if len(lost) > 1 else "an image that is"
+        raise FolderError(
+            f"{book.path} has labels for {several} not in {images.root}, first {lost[0]!r}; its paths must be relative "
+            "to that folder: name the folder it belongs to or, with --labels, another file, or delete these lines"
+        )
     skipped = []
     for i, path in enumerate(images.paths):
         if path not in book.answers:

@@ -8,7 +8,8 @@ the next image (``query``).  See posterior for the update and criteria for the u
 so the variance Σ' that the pool will have after the images picked so far is known; the utility of an image is
 multiplied by Σ'/Σ, the share of its variance that the earlier picks leave.  An image like one in the batch drops out,
 one unrelated to it keeps its utility. ``batch="per_class"`` is the paper's: the best image for each one-versus-all
-problem in turn (table 1 criteria only).
+problem in turn (table 1 criteria only).  A query begins with the problem whose turn it is after the labels so far, so
+that images asked for one at a time go round the classes as well.
 
 **Cold start.**  While fewer than two classes have labels the criteria mean nothing.  ``cold_start="farthest"`` takes
 the image with the largest remaining variance: farthest first in kernel space.  ``"typical"`` (default) weighs that by
@@ -41,29 +42,18 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.active.checks import check_pool_kernel, is_missing
 from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, utilities_by_class
 from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
-from patchbag.active.stopping import StoppingHint, kappa
-from patchbag.classifiers.kernel_stack import stack_kernels
+from patchbag.active.stopping import StoppingHint, judge, kappa
 from patchbag.classifiers.membership import membership, winning_probabilities
 
 BATCHES = ("diverse", "per_class", "top")
 COLD_STARTS = ("typical", "farthest", "random")
+ONE_BY_ONE = ("uncertainty", "margin", "variance", "random")  # can take classes in turn; "random" asks the same anyway
 DOUBTING = ("uncertainty", "margin", "entropy", "one_vs_all")
 REFERENCE = 500  # images in which "influence" looks for doubt
-
-
-def is_missing(labels: Any, missing_label: Any = np.nan) -> np.ndarray:
-    """(N,) which labels are ``missing_label``; NaN and None both match NaN or None."""
-    empty = missing_label is None or (isinstance(missing_label, float) and np.isnan(missing_label))
-
-    def missing(label: Any) -> bool:
-        if empty:
-            return label is None or (isinstance(label, float | np.floating) and bool(np.isnan(label)))
-        return bool(label == missing_label)
-
-    return np.array([missing(label) for label in labels], dtype=bool)
 
 
 class ActiveLearner(BaseEstimator):
@@ -81,6 +71,7 @@ class ActiveLearner(BaseEstimator):
     missing_label : what stands for "no label" in ``fit`` and ``query``
     window : number of latest labels on which the stopping hint is based
     agreement : mean kappa from which it says stop
+    repair : clip the negative eigenvalues of a kernel that is not positive semidefinite, which is an error otherwise
 
     >>> learner = ActiveLearner(random_state=0).fit(np.eye(4) + 1.0)
     >>> first = learner.query()[0]
@@ -100,6 +91,7 @@ class ActiveLearner(BaseEstimator):
         missing_label: Any = np.nan,
         window: int = 5,
         agreement: float = 0.99,
+        repair: bool = False,
         random_state: Any = None,
     ) -> None:
         self.criterion = criterion
@@ -111,12 +103,16 @@ class ActiveLearner(BaseEstimator):
         self.missing_label = missing_label
         self.window = window
         self.agreement = agreement
+        self.repair = repair
         self.random_state = random_state
 
     # --- labels in -----------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Start with a pool: its kernel ``X (N, N)`` and labels ``y (N,)``, some or all of them missing."""
+        return self._fit(check_pool_kernel(X, self.repair), y)
+
+    def _check_parameters(self) -> None:
         for name, value, allowed in (
             ("criterion", self.criterion, CRITERIA),
             ("batch", self.batch, BATCHES),
@@ -128,15 +124,14 @@ class ActiveLearner(BaseEstimator):
             raise ValueError(f"noise must be > 0, got {self.noise}")
         if self.shortlist not in ("auto", None) and (isinstance(self.shortlist, str) or not self.shortlist >= 1):
             raise ValueError(f"shortlist must be 'auto', None or a number of images from 1 on, got {self.shortlist!r}")
-        if self.batch == "per_class" and self.criterion not in ("uncertainty", "margin", "variance"):
+        if self.batch == "per_class" and self.criterion not in ONE_BY_ONE:
             raise ValueError(f"batch='per_class' needs uncertainty, margin or variance, got {self.criterion!r}")
-        stack = stack_kernels(X)
-        if len(stack) != 1:
-            raise ValueError(f"active learning takes one kernel of the pool, got {len(stack)}; combine them first")
-        self.posterior_ = PoolPosterior(stack[0], float(self.noise))
-        n = len(stack[0])
-        if np.any(self.posterior_.variance < 0):
-            raise ValueError(f"image {int(np.argmin(self.posterior_.variance))} has a negative kernel with itself")
+
+    def _fit(self, kernel: np.ndarray, y: Any = None) -> Self:
+        """``fit`` with a kernel that has passed the check, which costs more than many rounds."""
+        self._check_parameters()
+        self.posterior_ = PoolPosterior(kernel, float(self.noise))
+        n = len(kernel)
         self.random_ = check_random_state(self.random_state)
         if self.criterion == "influence":
             self.posterior_.watch(self.random_.permutation(n)[:REFERENCE])
@@ -216,6 +211,7 @@ class ActiveLearner(BaseEstimator):
 
     def predict(self) -> np.ndarray:
         """Class of every image of the pool, the largest mean among the classes with labels."""
+        check_is_fitted(self, "posterior_")
         seen = self._seen()
         if not len(seen):
             raise ValueError("no image has a label yet; call teach first")
@@ -224,12 +220,14 @@ class ActiveLearner(BaseEstimator):
 
     def predict_proba(self) -> np.ndarray:
         """(N, C) probabilities of the classes, in the order of ``classes_``; classes without labels included."""
+        check_is_fitted(self, "posterior_")
         if len(self.classes_) < 2:
             return np.ones((len(self.available_), max(len(self.classes_), 1)))
         return winning_probabilities(self.posterior_.mean[:, 1:], self._deviation()[:, None])
 
     def novelty(self) -> np.ndarray:
         """(N,) probability that an image belongs to none of the classes that have labels."""
+        check_is_fitted(self, "posterior_")
         p = membership(self.posterior_.mean[:, self._seen()], self._deviation()[:, None])
         return np.prod(1.0 - p, axis=1)
 
@@ -245,20 +243,10 @@ class ActiveLearner(BaseEstimator):
     def stopping_hint(self) -> StoppingHint:
         """Whether more labels are likely to change the predictions of the pool."""
         check_is_fitted(self, "posterior_")
-        recent = self.kappas_[-self.window :]
-        agreement = float(np.mean(recent)) if recent else 0.0
-        left = self.available_
-        error = float(1.0 - self.predict_proba()[left].max(axis=1).mean()) if left.any() else 0.0
-        if not left.any():
-            return StoppingHint(True, agreement, error, "every image is labelled or skipped")
-        if len(self._seen()) < 2:
-            return StoppingHint(False, agreement, error, "fewer than two classes have labels")
-        if len(recent) < self.window:
-            return StoppingHint(False, agreement, error, f"fewer than {self.window + 1} rounds so far")
-        if agreement >= self.agreement:
-            reason = f"the last {self.window} rounds changed almost no prediction (agreement {agreement:.3f})"
-            return StoppingHint(True, agreement, error, reason)
-        return StoppingHint(False, agreement, error, f"predictions still change (agreement {agreement:.3f})")
+        left, seen = self.available_, len(self._seen())
+        # with a single class the probabilities are all one, which says nothing about errors
+        error = float(1.0 - self.predict_proba()[left].max(axis=1).mean()) if left.any() and seen > 1 else float("nan")
+        return judge(self.kappas_, self.window, self.agreement, seen, int(left.sum()), error)
 
     # --- questions out -------------------------------------------------------------------------------------------
 
@@ -292,7 +280,7 @@ class ActiveLearner(BaseEstimator):
         imagined = np.empty((0, len(free)))
         indices, history = [], []
         for turn in range(batch_size):
-            value = base[:, turn % base.shape[1]].copy()
+            value = base[:, (self.n_labels_ + turn) % base.shape[1]].copy()
             if diverse and turn:
                 value *= (remaining + 1e-12) / (variance + 1e-12)
             value[~free] = np.nan

@@ -36,7 +36,8 @@ class PoolPosterior:
         self.kernel = kernel
         self.noise = noise
         self.n_labels = 0
-        self.variance = np.array(np.diagonal(kernel), dtype=float)
+        # a kernel that is semidefinite but for rounding can have a diagonal just below zero
+        self.variance = np.maximum(np.asarray(np.diagonal(kernel), dtype=float), 0.0)
         self._mean = np.zeros((1, len(kernel)))
         self._solved = np.empty((16, len(kernel)))
         self._targets = np.empty((16, 1))

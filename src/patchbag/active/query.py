@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Active learning without state, as scikit-activeml's query strategies have it.
 
-Every call conditions on all labels anew, O(n² N) for n labels and a pool of N; an :class:`ActiveLearner` that is kept
-between rounds needs O(nN).
+Every call checks the kernel, O(N³) for a pool of N, and conditions on all labels anew, O(n² N) for n of them; an
+:class:`ActiveLearner` that is kept between rounds needs O(nN).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class GaussianProcessQuery(BaseEstimator):
         shortlist: int | str | None = "auto",
         classes: Any = None,
         missing_label: Any = np.nan,
+        repair: bool = False,
         random_state: Any = None,
     ) -> None:
         self.criterion = criterion
@@ -44,6 +45,7 @@ class GaussianProcessQuery(BaseEstimator):
         self.shortlist = shortlist
         self.classes = classes
         self.missing_label = missing_label
+        self.repair = repair
         self.random_state = random_state
 
     def query(

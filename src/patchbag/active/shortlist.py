@@ -9,8 +9,8 @@ nearest to its centre is on the list.  When most of the list is used up, the poo
 Kernel space is seen through the leading coordinates of a Nyström approximation: with m landmark images,
 :math:`Z = K_{\cdot m} U \Lambda^{-1/2}`, where :math:`K_{mm} = U \Lambda U^T`, so that :math:`Z Z^T \approx K`.
 
-On Scene-15 (one first label a class, 20 runs), for what random selection reaches with 100 labels, uncertainty needs 74
-where it chooses among all images and 60 where it chooses among representatives.  Of few or unbalanced classes it finds
+On Scene-15 (one first label a class, 20 runs), for what random selection reaches with 100 labels, uncertainty needs 77
+where it chooses among all images and 59 where it chooses among representatives.  Of few or unbalanced classes it finds
 more when it is free: hence ``MANY``.
 
 Cost: N m d + m³ once, with d coordinates; a few passes of N d M for M clusters.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from patchbag.active.checks import check_pool_kernel
 from patchbag.active.learner import ActiveLearner
 from patchbag.metrics import mean_class_accuracy
 
@@ -54,6 +55,7 @@ def simulate(
     n_start: int = 1,
     noise: float = 1e-2,
     batch: str = "diverse",
+    repair: bool = False,
     random_state: Any = None,
 ) -> LearningCurves:
     """Replay active learning against random selection on a labelled pool.
@@ -68,6 +70,9 @@ def simulate(
     n_runs : runs with different test sets and first images
     n_test : test images of each class
     n_start : labelled images of each class at the start; 0 for a cold start
+    noise, batch : of every ActiveLearner, unless a strategy has its own; random selection has no use for ``batch``.
+        The paper's protocol is ``batch="per_class"`` with a ``batch_size`` of the number of classes
+    repair : clip the negative eigenvalues of a kernel that is not positive semidefinite, which is an error otherwise
     """
     kernel, y = np.asarray(kernel, dtype=float), np.asarray(y)
     if kernel.shape != (len(y), len(y)):
@@ -86,6 +91,7 @@ def simulate(
     if not begin < n_labels <= available:
         raise ValueError(f"n_labels must be more than the {begin} first labels and at most {available}, got {n_labels}")
     steps = np.append(np.arange(max(begin, 1), n_labels, batch_size), n_labels)
+    kernel = check_pool_kernel(kernel, repair)
     random = check_random_state(random_state)
     scores = {name: np.zeros((n_runs, len(steps))) for name in strategies}
     for run in range(n_runs):
@@ -95,7 +101,7 @@ def simulate(
         seed = int(random.randint(2**31 - 1))
         for name, parameters in strategies.items():
             settings = {"noise": noise, "batch": batch, **parameters, "random_state": seed}
-            learner = ActiveLearner(**settings).fit(kernel).skip(test)
+            learner = ActiveLearner(**settings)._fit(kernel).skip(test)
             learner.teach(first, y[first])
             for step, target in enumerate(steps):
                 if target > learner.n_labels_:

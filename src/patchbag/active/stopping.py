@@ -18,11 +18,43 @@ def kappa(first: np.ndarray, second: np.ndarray, n_classes: int) -> float:
 
 @dataclass(frozen=True)
 class StoppingHint:
-    """``stop`` when predictions have settled; ``agreement`` is the mean kappa of the latest labels, with what it
-    says.
+    """Whether to stop, and why.
+
+    Attributes
+    ----------
+    stop : whether the predictions have settled, or no image is left
+    agreement : mean kappa of the latest rounds; NaN before the second
+    expected_error : mean probability that an image left in the pool is not of its most probable class; NaN where there
+        is nothing to judge: fewer than two classes have labels, or no image is left
+    reason : what the two say
     """
 
     stop: bool
     agreement: float
     expected_error: float
     reason: str
+
+
+def judge(kappas: list[float], window: int, settled: float, n_seen: int, n_left: int, error: float) -> StoppingHint:
+    """The hint after rounds with these ``kappas``.
+
+    Parameters
+    ----------
+    window : number of latest rounds that count
+    settled : mean kappa from which on the predictions have settled
+    n_seen : number of classes with labels
+    n_left : number of images that could still be asked for
+    error : expected error of these
+    """
+    recent = kappas[-window:]
+    agreement = float(np.mean(recent)) if recent else float("nan")
+    if not n_left:
+        return StoppingHint(True, agreement, error, "every image is labelled or skipped")
+    if n_seen < 2:
+        return StoppingHint(False, agreement, error, "nothing to judge yet: fewer than two classes have labels")
+    if len(recent) < window:
+        return StoppingHint(False, agreement, error, f"fewer than {window + 1} rounds so far")
+    if agreement >= settled:
+        reason = f"the last {window} rounds changed almost no prediction (agreement {agreement:.3f})"
+        return StoppingHint(True, agreement, error, reason)
+    return StoppingHint(False, agreement, error, f"predictions still change (agreement {agreement:.3f})")

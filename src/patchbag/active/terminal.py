@@ -1,41 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Active learning in the terminal: which image to label next, asked until the person has had enough.
-
-The pool is a partly labelled folder (see folder).  Answers go to a file of labels after every one of them, so that a
-run can be stopped at any time and taken up again; images that were skipped are not asked for again.  Images are moved
-into the folder of their class only on request.
+"""What ``patchbag active`` needs besides the dialogue: the kernel of a pool of images, and learning curves.
 
 ``pool_kernel`` makes the kernel between all images out of a recipe: its steps up to the classifier, fitted on the whole
 pool, which needs no labels.  A symmetric matrix is taken as the kernel (clipped where it is not positive semidefinite);
 other rows are vectors whose inner products count.  Several kernels are added, with weights from the evidence of the
 labels there are (from three a class on), else equal ones.
 
-``label_images`` is the loop itself; it reads and writes through the functions it is given.  ``learning_curves`` replays
-a fully labelled folder instead (kapoor2010, figures 8 to 10), and ``write_curves`` keeps what came out.
+``learning_curves`` replays a fully labelled folder (kapoor2010, figures 8 to 10), and ``write_curves`` keeps what came
+out.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from patchbag.active.folder import UNLABELLED, LabelFile, PartlyLabelled, restore
-from patchbag.active.learner import ActiveLearner
 from patchbag.active.simulation import LearningCurves, simulate
 from patchbag.bags import Bags
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
 from patchbag.classifiers.kernel_stack import check_kernel
 from patchbag.similarity.union import InnerProductKernel
-
-SKIP, QUIT = "s", "q"
-HELP = f"type a class, its number, or a new class; {SKIP} to skip, {QUIT} to quit"
 
 
 def pool_kernel(pipeline: Any, images: Any, labels: Any = None) -> np.ndarray:
@@ -79,116 +67,6 @@ def _weighted_sum(kernels: np.ndarray, labels: Any) -> np.ndarray:
         taught = np.moveaxis(kernels[:, known][:, :, known], 0, 2)
         weights = GaussianProcessCategorizer(repair=True).fit(taught, names).weights_
     return _unit(np.tensordot(weights, kernels, axes=1))
-
-
-# --- the loop ----------------------------------------------------------------------------------------------------
-
-
-def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]) -> tuple[str | None, str]:
-    """The class that an answer means, or None and what is wrong with it.
-
-    A class's own name comes before its number, so that classes may be called "1" and "2".
-    """
-    answer = answer.strip()
-    if answer in classes:
-        return answer, ""
-    if not answer:
-        return None, HELP
-    if answer.isdecimal() and 1 <= int(answer) <= len(classes):
-        return classes[int(answer) - 1], ""
-    if answer.isdecimal():
-        known = f"the classes are 1 to {len(classes)}" if classes else "there are no classes yet"
-        return None, f"there is no class number {answer}: {known}; type a name for a new one"
-    if answer.startswith(".") or answer.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in answer):
-        return None, f"{answer!r} cannot be the name of a class, which may become a folder; use letters and digits"
-    by_case = {name.lower(): name for name in classes}
-    close = difflib.get_close_matches(answer.lower(), by_case, n=1, cutoff=0.75)
-    if close and not confirm(f"{answer!r} is new and much like {by_case[close[0]]!r}; open a new class?"):
-        return None, HELP
-    return answer, ""
-
-
-def move_image(images: PartlyLabelled, index: int, label: str) -> str:
-    """Move an image into the folder of its class, under a new name where the old one is taken; returns its new path."""
-    source = images.root / images.paths[index]
-    target = images.root / label / source.name
-    number = 1
-    while target.exists():
-        target = target.with_name(f"{source.stem}-{number}{source.suffix}")
-        number += 1
-    target.parent.mkdir(exist_ok=True)
-    shutil.move(source, target)
-    images.paths[index] = os.path.relpath(target, images.root)
-    return images.paths[index]
-
-
-def label_images(
-    images: PartlyLabelled,
-    kernel: np.ndarray,
-    book: LabelFile,
-    *,
-    ask: Callable[[str], str],
-    tell: Callable[[str], None],
-    criterion: str = "uncertainty",
-    rounds: int | None = None,
-    move: bool = False,
-    seed: Any = 0,
-) -> int:
-    """Ask for labels until the person quits, ``rounds`` are over or the pool is empty; returns how many came in.
-
-    Parameters
-    ----------
-    kernel : (N, N) between the images
-    ask : shows a prompt and returns a line; EOFError and ``q`` end the loop
-    tell : shows a line
-    """
-    skipped = restore(images, book)
-    learner = ActiveLearner(criterion, random_state=seed).fit(kernel, images.labels).skip(skipped)
-    given, hinted = 0, False
-
-    def confirm(question: str) -> bool:
-        return ask(f"{question} [y/n] ").strip().lower() in ("y", "yes")
-
-    while learner.available_.any() and (rounds is None or given < rounds):
-        index = int(learner.query()[0])
-        classes = [str(c) for c in learner.classes_]
-        tell(f"\n{images.root / images.paths[index]}   ({int(learner.available_.sum())} without a label)")
-        tell(f"  guess: {guess(learner, index)}" if len(classes) > 1 else "  no guess yet: label two classes first")
-        if classes:
-            tell("  " + "   ".join(f"{i} {name}" for i, name in enumerate(classes, 1)))
-        label, problem = None, ""
-        try:
-            while label is None:
-                answer = ask("label> ").strip()
-                if answer in (SKIP, QUIT) and answer not in classes:
-                    break
-                label, problem = parse_answer(answer, classes, confirm)
-                if problem:
-                    tell(f"  {problem}")
-        except EOFError:
-            break
-        if label is None and answer == QUIT:
-            break
-        if label is None:
-            learner.skip(index)
-            book.put(images.paths[index], None)
-            continue
-        learner.teach([index], [label])
-        images.labels[index] = label
-        given += 1
-        book.put(move_image(images, index, label) if move else images.paths[index], label)
-        hint = learner.stopping_hint()
-        if hint.stop and not hinted:
-            tell(f"  {hint.reason}: {QUIT} is a good idea now (expected error {100 * hint.expected_error:.0f} %)")
-        hinted = hint.stop
-    return given
-
-
-def guess(learner: ActiveLearner, index: int) -> str:
-    """The two most probable classes of an image, with their probabilities."""
-    p = learner.predict_proba()[index]
-    best = np.argsort(-p, kind="stable")[:2]
-    return ", ".join(f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best)
 
 
 # --- the simulation ----------------------------------------------------------------------------------------------

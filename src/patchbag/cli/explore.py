@@ -140,7 +140,10 @@ def active(
     ] = None,
     recipe: RecipeOption = "gp-fisher",
     criterion: Annotated[
-        str, typer.Option("--criterion", "-c", help="uncertainty, margin, variance, influence, entropy or random.")
+        str,
+        typer.Option(
+            "--criterion", "-c", help="uncertainty, margin, variance, influence, entropy, one_vs_all or random."
+        ),
     ] = "uncertainty",
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Labels to ask for; default: until you quit, 50 in a simulation.")
@@ -161,7 +164,7 @@ def active(
     seed: SeedOption = 0,
 ) -> None:
     """Label images in the order in which it helps most, or simulate how much that saves."""
-    from patchbag.active import CRITERIA, terminal
+    from patchbag.active import CRITERIA, dialogue, terminal
     from patchbag.active.folder import LabelFile
     from patchbag.runtime import apply_runtime
 
@@ -186,8 +189,8 @@ def active(
         for path in terminal.write_curves(curves, output, f"{folder.resolve().name}, {recipe}"):
             screen.result(path)
         return
-    screen.result(terminal.HELP)
-    given = terminal.label_images(
+    screen.result(dialogue.help_text({label for label in images.labels if label is not None}))
+    given = dialogue.label_images(
         images, kernel, book, ask=input, tell=screen.result, criterion=criterion, rounds=rounds, move=move, seed=seed
     )
     left = sum(label is None for label in images.labels)

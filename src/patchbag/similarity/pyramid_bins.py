@@ -33,6 +33,9 @@ from sklearn.utils import check_random_state
 
 from patchbag.bags import Bags
 
+# finer bins than the 53 bits of a float64 coordinate tell nothing apart, and before long int64 cannot number them
+MAX_LEVELS = 53
+
 
 @dataclass(frozen=True)
 class Pyramids:
@@ -120,6 +123,11 @@ class UniformBins:
         """Bins that cover ``values (total, d)``: the top level, of twice the largest extent, is one bin for any
         shift.
         """
+        if not 1 <= n_levels <= MAX_LEVELS:
+            raise ValueError(
+                f"uniform bins have 1 to {MAX_LEVELS} levels, got {n_levels}: their side halves with each, and beyond "
+                "that it is smaller than the rounding of the features"
+            )
         low, high = values.min(axis=0).astype(float), values.max(axis=0).astype(float)
         extent = max(float((high - low).max()), np.finfo(float).tiny * 2**60)
         random = check_random_state(random_state)

@@ -137,7 +137,7 @@ class PyramidMatchKernel(IntersectionKernel):
     Parameters
     ----------
     bins : "uniform" (features of up to about a dozen dimensions) or "vocabulary"
-    n_levels : number of levels L
+    n_levels : number of levels L, at most 53 for uniform bins
         Uniform: the finest side is the extent of the features over 2^(L-2).  Vocabulary: levels of the tree, root
         included.
     n_shifts : random placements of uniform bins to average
@@ -185,7 +185,10 @@ class PyramidMatchKernel(IntersectionKernel):
                 "need n_levels >= 1, n_shifts >= 1 and n_branches >= 2, "
                 f"got {self.n_levels}, {self.n_shifts} and {self.n_branches}"
             )
-        self.extent_ = float(np.ptp(np.asarray(bags.values), axis=0).max(initial=0.0)) or 1.0
+        values = np.asarray(bags.values)
+        # differences of small integers overflow in their own type
+        extents = values.max(axis=0).astype(float) - values.min(axis=0)
+        self.extent_ = float(extents.max(initial=0.0)) or 1.0
         bags = self._with_positions(bags)
         if self.bins == "uniform":
             self.bins_: Any = UniformBins.cover(bags.values, self.n_levels, self.n_shifts, self.random_state)
@@ -237,9 +240,17 @@ def match_cost_bound(X: Any, Z: Any, bins: UniformBins) -> np.ndarray:
     """Upper bounds (n_shifts,) on the cost of the optimal partial matching of two feature sets (n, d) and (m, d).
 
     Every match is charged the diagonal of its bin; sums of Euclidean distances of the matched pairs, smaller set to
-    larger.
+    larger.  All features must lie within the bins, which would move others to their border.
     """
     bags = Bags.from_list([np.asarray(X), np.asarray(Z)])
+    outside = np.any((bags.values < bins.low) | (bags.values > bins.high), axis=1)
+    if outside.any():
+        row = int(np.argmax(outside))
+        which, within = ("the first", row) if row < len(bags[0]) else ("the second", row - len(bags[0]))
+        raise ValueError(
+            f"{int(outside.sum())} features lie outside the bins (the first is row {within} of {which} set) and the "
+            "bound would not hold for them; make bins for both sets, UniformBins.cover(np.vstack([X, Z]), ...)"
+        )
     diagonals = bins.sides * np.sqrt(bags.dimension)
     costs = np.zeros(len(bins.shifts))
     for shift in range(len(bins.shifts)):

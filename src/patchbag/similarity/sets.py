@@ -19,6 +19,10 @@ an assignment polytope with whole-numbered vertices, so the linear program is so
 value is divided by min(T_X, T_Z).  :func:`transport_cost` is the distance of Rubner et al. instead, where each bag
 has mass one (a linear program, HiGHS).
 
+**Normalisation.**  Under the linear kernel, "sum" is zero between a bag whose features cancel and any bag, itself
+included; so is "lyu" where their powers cancel, and everything for a bag of zeros.  Such a bag has no direction that
+could be brought to unit length: it is an error with ``normalize=True``.
+
 Cost: O(T_X T_Z d) a pair as matrix products, and cubic for the matching: for comparisons, not for large data.
 """
 
@@ -38,6 +42,8 @@ from patchbag.bags import Bags, as_bags
 METHODS = ("sum", "max", "lyu", "emd")
 LOCAL = ("rbf", "linear")
 ROWS = 2048
+# share of the mean similarity of a feature with itself up to which the self-similarity of a bag is rounding
+NOTHING = 1e-12
 
 
 def local_kernel(x: np.ndarray, z: np.ndarray, local: str, gamma: float) -> np.ndarray:
@@ -98,7 +104,7 @@ class SetKernel(TransformerMixin, BaseEstimator):
     local : "rbf" or "linear", the kernel between features
     gamma : of the rbf; None for one over the mean squared distance of features of the reference bags
     p : exponent of "lyu"
-    normalize : divide by the root of the self-similarities
+    normalize : divide by the root of the self-similarities; a bag without any is an error
     """
 
     def __init__(
@@ -136,7 +142,7 @@ class SetKernel(TransformerMixin, BaseEstimator):
         values = np.asarray(self.reference_.values, dtype=float)
         spread = 2.0 * float(values.var(axis=0).sum())
         self.gamma_ = self.gamma if self.gamma is not None else 1.0 / (spread or 1.0)
-        self.self_similarity_ = self._own(self.reference_)
+        self.self_similarity_ = self._norms(self.reference_) if self.normalize else self._own(self.reference_)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -150,7 +156,7 @@ class SetKernel(TransformerMixin, BaseEstimator):
             ]
         )
         if self.normalize:
-            result /= np.sqrt(np.outer(self._own(bags), self.self_similarity_))
+            result /= np.sqrt(np.outer(self._norms(bags), self.self_similarity_))
         return result
 
     def diagonal(self, X: Any) -> np.ndarray:
@@ -162,6 +168,21 @@ class SetKernel(TransformerMixin, BaseEstimator):
     def _own(self, bags: Bags) -> np.ndarray:
         return np.array([self._block(bags[i : i + 1], bags[i : i + 1])[0, 0] for i in range(len(bags))])
 
+    def _norms(self, bags: Bags) -> np.ndarray:
+        """(m,) self-similarities to divide by."""
+        own = self._own(bags)
+        lengths = (np.asarray(bags.values, dtype=float) ** 2).sum(axis=1)
+        single = np.ones(len(lengths)) if self.local == "rbf" else lengths
+        single = single**self.p if self.method == "lyu" else single
+        nothing = own <= NOTHING * np.add.reduceat(single, bags.offsets[:-1]) / bags.sizes
+        if nothing.any():
+            raise ValueError(
+                f"bag {int(np.argmax(nothing))} of {len(bags)} has no similarity with itself, as its features are zero "
+                f"or cancel, and cannot be normalised; drop it, pass normalize=False, or take another local kernel "
+                f"than {self.local!r}"
+            )
+        return own
+
     def _block(self, a: Bags, b: Bags) -> np.ndarray:
         x, z = (np.asarray(bags.values, dtype=float) for bags in (a, b))
         similarity = local_kernel(x, z, self.local, self.gamma_)
@@ -172,16 +193,17 @@ class SetKernel(TransformerMixin, BaseEstimator):
 
 
 def check_bags(X: Any, dimension: int | None = None) -> Bags:
-    """Bags that are finite, not empty, and of the given dimension."""
+    """Bags that are finite, positions included, not empty, and of the given dimension."""
     bags = as_bags(X).check_not_empty()
     if len(bags) == 0:
         raise ValueError("expected at least one bag, got none")
-    finite = np.isfinite(np.asarray(bags.values)).all(axis=1)
-    if not finite.all():
-        row = int(np.argmin(finite))
-        bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
-        within = row - bags.offsets[bag]
-        raise ValueError(f"bag {bag} of {len(bags)} has a feature that is not finite (row {within})")
+    for what, rows in (("feature", bags.values), ("position", bags.positions)):
+        finite = np.ones(1, bool) if rows is None else np.isfinite(np.asarray(rows)).all(axis=1)
+        if not finite.all():
+            row = int(np.argmin(finite))
+            bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
+            within = row - bags.offsets[bag]
+            raise ValueError(f"bag {bag} of {len(bags)} has a {what} that is not finite (row {within})")
     if dimension is not None and bags.dimension != dimension:
         raise ValueError(f"features have {bags.dimension} dimensions, the reference bags {dimension}")
     return bags

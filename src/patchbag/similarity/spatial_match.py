@@ -33,6 +33,8 @@ from patchbag.similarity.bin_index import Histograms
 from patchbag.similarity.pyramid_bins import count_keys
 from patchbag.similarity.pyramid_match import IntersectionKernel, weighted
 
+MAX_LEVELS = 20  # a number of 64 bits then still holds any cell and any of millions of words
+
 
 def spatial_weights(n_levels: int) -> np.ndarray:
     """(n_levels,) coefficients of the intersections, coarse to fine: 2^-L for level 0, 2^-(L-l+1) for l > 0."""
@@ -54,7 +56,7 @@ class SpatialPyramidMatch(IntersectionKernel):
     ----------
     n_words : size of the vocabulary to learn
     vocabulary : (K, d) words to use instead
-    n_levels : levels of the pyramid; 3 means grids of 1, 4 and 16 cells
+    n_levels : levels of the pyramid, at most 20; 3 means grids of 1, 4 and 16 cells
     max_samples : features sampled to learn the words
     normalize : divide by the root of the self-matches
     """
@@ -77,8 +79,10 @@ class SpatialPyramidMatch(IntersectionKernel):
         self.random_state = random_state
 
     def _fit_bins(self, bags: Bags) -> None:
-        if self.n_levels < 1 or self.n_words < 1:
-            raise ValueError(f"need n_levels >= 1 and n_words >= 1, got {self.n_levels} and {self.n_words}")
+        if not 1 <= self.n_levels <= MAX_LEVELS or self.n_words < 1:
+            raise ValueError(
+                f"need n_levels from 1 to {MAX_LEVELS} and n_words >= 1, got {self.n_levels} and {self.n_words}"
+            )
         if self.vocabulary is not None:
             self.vocabulary_ = np.asarray(self.vocabulary, dtype=float)
             if self.vocabulary_.ndim != 2 or self.vocabulary_.shape[1] != bags.dimension:

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Active learning in the terminal: which image to label next, asked until the person has had enough.
+
+The pool is a partly labelled folder (see folder).  Answers go to a file of labels after every one of them, so that a
+run can be stopped at any time and taken up again; images that were skipped are not asked for again.  Images are moved
+into the folder of their class only on request.
+
+``label_images`` is the loop; it reads and writes through the functions it is given.  A command is a letter, or the
+letter after a slash where a class has its name.  The last answers can be taken back one by one: the file of labels, the
+place of the image and the learner are then as they were before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from patchbag.active.folder import UNLABELLED, LabelFile, PartlyLabelled, restore
+from patchbag.active.learner import ActiveLearner
+
+SKIP, QUIT, UNDO = "s", "q", "u"
+COMMANDS = {SKIP: "skip", UNDO: "undo the last answer", QUIT: "quit"}
+
+
+def spelt(command: str, classes: Collection[str]) -> str:
+    """How a command is typed: after a slash, which no class has in its name, where a class is called like it."""
+    return f"/{command}" if command in classes else command
+
+
+def help_text(classes: Collection[str] = ()) -> str:
+    """What can be typed when these classes are known."""
+    commands = ", ".join(f"{spelt(command, classes)} to {what}" for command, what in COMMANDS.items())
+    return f"type a class, its number, or a new class; {commands}"
+
+
+def prompt(classes: Collection[str]) -> str:
+    """The prompt; it names the commands that are not typed as usual."""
+    unusual = ", ".join(
+        f"{spelt(command, classes)} to {what}" for command, what in COMMANDS.items() if command in classes
+    )
+    return f"label ({unusual})> " if unusual else "label> "
+
+
+def parse_command(answer: str, classes: Collection[str]) -> str | None:
+    """The command that an answer is, or None."""
+    return next((command for command in COMMANDS if answer in (spelt(command, classes), f"/{command}")), None)
+
+
+def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]) -> tuple[str | None, str]:
+    """The class that an answer means, or None and what is wrong with it.
+
+    A class's own name comes before its number, so that classes may be called "1" and "2".
+    """
+    answer = answer.strip()
+    if answer in classes:
+        return answer, ""
+    if not answer:
+        return None, help_text(classes)
+    if answer.isdecimal() and 1 <= int(answer) <= len(classes):
+        return classes[int(answer) - 1], ""
+    if answer.isdecimal():
+        known = f"the classes are 1 to {len(classes)}" if classes else "there are no classes yet"
+        return None, f"there is no class number {answer}: {known}; type a name for a new one"
+    if answer.startswith(".") or answer.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in answer):
+        return None, f"{answer!r} cannot be the name of a class, which may become a folder; use letters and digits"
+    by_case = {name.lower(): name for name in classes}
+    close = difflib.get_close_matches(answer.lower(), by_case, n=1, cutoff=0.75)
+    if close and not confirm(f"{answer!r} is new and much like {by_case[close[0]]!r}; open a new class?"):
+        return None, help_text(classes)
+    return answer, ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was said of an image (no label: skipped), with what it takes to go back: its path before, and whether the
+    folder of its class was made for it.
+    """
+
+    index: int
+    label: str | None
+    path: str
+    made_folder: bool = False
+
+
+def move_image(images: PartlyLabelled, index: int, path: str) -> str:
+    """Move an image to a path in its folder, under a new name where that is taken; returns its new path."""
+    source, target = images.root / images.paths[index], images.root / path
+    stem, number = target.stem, 1
+    while target.exists():
+        target = target.with_name(f"{stem}-{number}{target.suffix}")
+        number += 1
+    target.parent.mkdir(exist_ok=True)
+    shutil.move(source, target)
+    images.paths[index] = os.path.relpath(target, images.root)
+    return images.paths[index]
+
+
+def record(images: PartlyLabelled, book: LabelFile, index: int, label: str | None, move: bool) -> Answer:
+    """Write an answer down, and move the image into the folder of its class if it has one and that is wanted."""
+    path = images.paths[index]
+    new = label is not None and move and not (images.root / label).exists()
+    if label is not None and move:
+        move_image(images, index, os.path.join(label, os.path.basename(path)))
+    images.labels[index] = label
+    book.put(images.paths[index], label)
+    return Answer(index, label, path, new)
+
+
+def take_back(images: PartlyLabelled, book: LabelFile, answer: Answer) -> None:
+    """Undo ``record``."""
+    given = images.paths[answer.index]
+    if given != answer.path:
+        move_image(images, answer.index, answer.path)
+    if answer.made_folder:
+        with contextlib.suppress(OSError):  # it holds something else by now
+            (images.root / given).parent.rmdir()
+    images.labels[answer.index] = None
+    book.drop(given)
+
+
+def label_images(
+    images: PartlyLabelled,
+    kernel: np.ndarray,
+    book: LabelFile,
+    *,
+    ask: Callable[[str], str],
+    tell: Callable[[str], None],
+    criterion: str = "uncertainty",
+    rounds: int | None = None,
+    move: bool = False,
+    seed: Any = 0,
+) -> int:
+    """Ask for labels until the person quits, ``rounds`` are over or the pool is empty; returns how many came in.
+
+    Parameters
+    ----------
+    kernel : (N, N) between the images
+    ask : shows a prompt and returns a line; EOFError and ``q`` end the loop
+    tell : shows a line
+    """
+    skipped = restore(images, book)
+    known = list(images.labels)
+    learner = ActiveLearner(criterion, random_state=seed).fit(kernel, known).skip(skipped)
+    history: list[Answer] = []
+    again: int | None = None
+    hinted = False
+
+    def learn(answer: Answer) -> None:
+        if answer.label is None:
+            learner.skip(answer.index)
+        else:
+            learner.teach([answer.index], [answer.label])
+
+    def given() -> int:
+        return sum(answer.label is not None for answer in history)
+
+    while learner.available_.any() and (rounds is None or given() < rounds):
+        index = int(learner.query()[0]) if again is None else again
+        again = None
+        classes = [str(c) for c in learner.classes_]
+        tell(f"\n{images.root / images.paths[index]}   ({int(learner.available_.sum())} without a label)")
+        tell(f"  guess: {guess(learner, index)}" if len(classes) > 1 else "  no guess yet: label two classes first")
+        if classes:
+            tell("  " + "   ".join(f"{i} {name}" for i, name in enumerate(classes, 1)))
+        label, command = read_answer(classes, ask, tell, bool(history))
+        if command == QUIT:
+            break
+        if command == UNDO:
+            last = history.pop()
+            take_back(images, book, last)
+            # a posterior cannot forget a label, but the answers before it are learned again in no time
+            learner._fit(learner.posterior_.kernel, known).skip(skipped)
+            for answer in history:
+                learn(answer)
+            tell(f"  taken back: {'skipped' if last.label is None else last.label}")
+            again = last.index
+            continue
+        history.append(record(images, book, index, label, move))
+        learn(history[-1])
+        hint = learner.stopping_hint()
+        if hint.stop and not hinted and learner.available_.any():
+            leave = spelt(QUIT, learner.classes_)
+            tell(f"  {hint.reason}: {leave} is a good idea now (expected error {100 * hint.expected_error:.0f} %)")
+        hinted = hint.stop
+    return given()
+
+
+def read_answer(
+    classes: list[str], ask: Callable[[str], str], tell: Callable[[str], None], can_undo: bool
+) -> tuple[str | None, str | None]:
+    """Ask until there is a label or a command: that one, and None for the other."""
+
+    def confirm(question: str) -> bool:
+        return ask(f"{question} [y/n] ").strip().lower() in ("y", "yes")
+
+    try:
+        while True:
+            answer = ask(prompt(classes)).strip()
+            command = parse_command(answer, classes)
+            if command == UNDO and not can_undo:
+                tell("  there is no answer of this run to undo")
+            elif command:
+                return None, command
+            else:
+                label, problem = parse_answer(answer, classes, confirm)
+                if label is not None:
+                    return label, None
+                tell(f"  {problem}")
+    except EOFError:
+        return None, QUIT
+
+
+def guess(learner: ActiveLearner, index: int) -> str:
+    """The two most probable classes of an image, with their probabilities."""
+    p = learner.predict_proba()[index]
+    best = np.argsort(-p, kind="stable")[:2]
+    return ", ".join(f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best)
