@@ -9,7 +9,15 @@ from typer.testing import CliRunner
 
 from patchbag import Categorizer, cli, make_recipe, storage
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
-from patchbag.experiments import Journal, list_experiments, load_experiment, run_experiment, run_pipeline
+from patchbag.experiments import (
+    ExperimentError,
+    Journal,
+    list_experiments,
+    load_experiment,
+    run_experiment,
+    run_pipeline,
+    write_results,
+)
 from patchbag.runtime import extractors
 
 # smaller trees, vocabularies and bags: the same steps in a fraction of the time
@@ -210,7 +218,7 @@ def test_given_kernels_are_compared_under_every_classifier(picture_folder, monke
     assert np.shape(rows[3]["weights"]) == (2, 4) and rows[1]["weights"] is None
     assert (rows[4]["x"], rows[4]["series"]) == (6, "all")
 
-    monkeypatch.setattr("patchbag.experiments.studies._classify", lambda *a: pytest.fail("is in the journal"))
+    monkeypatch.setattr("patchbag.experiments.kernel_studies._classify", lambda *a: pytest.fail("is in the journal"))
     assert run_experiment(spec, picture_folder.parent, splits=2, n_jobs=1, journal=journal)["runs"] == rows
 
 
@@ -226,3 +234,31 @@ def test_the_active_study_draws_curves_of_all_and_of_binary_problems(picture_fol
     assert len(rows[1]["curve"]) == len(rows[1]["n_labels"]) == 8
     binary = run_experiment({**spec, "binary": ["*"], "gain": 10}, picture_folder.parent, splits=2, n_jobs=1)["runs"]
     assert [row["name"] for row in binary[-3:]] == ["gain, bars", "gain, diagonals", "gain, stripes"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernels": ["spmm"]}, "no kernel 'spmm'; there are pmk, spm, gb, gbdist"),
+        ({"classifier": "tree"}, "classifier must be one of gp, svm, nn, got 'tree'"),
+        ({"settings": {"lambda": 1}}, "gp has no parameter 'lambda'"),
+    ],
+)
+def test_slips_in_runs_on_kernels_show_before_images_are_described(picture_folder, monkeypatch, change, message):
+    monkeypatch.setattr("patchbag.experiments.kernel_studies.kernels_of", lambda *a: pytest.fail("too late"))
+    spec = {"name": "x", "kind": "kernels", "data": picture_folder.name, "recipe": "gp-combined"}
+    with pytest.raises(ExperimentError, match=message):
+        run_experiment({**spec, "run": [{"name": "a", **change}]}, picture_folder.parent)
+    active = {**spec, "kind": "active", "criteria": ["uncertainty"], "at": [200]}
+    with pytest.raises(ExperimentError, match="at goes up to 200"):
+        run_experiment(active, picture_folder.parent)
+    with pytest.raises(ExperimentError, match="criteria must be among"):
+        run_experiment({**active, "criteria": ["doubt"], "at": [9]}, picture_folder.parent)
+
+
+def test_weights_and_confusions_have_plots_of_their_own(tmp_path):
+    weights = {"name": "w", "mean": 1.0, "x": 5, "weights": [[1.0, 3.0], [2.0, 2.0]], "kernels": ["a", "b"]}
+    confusion = {"name": "c", "mean": 1.0, "confusion": [[9, 1], [0, 10]], "classes": ["x", "y"]}
+    for kind, run in (("weights", weights), ("confusion", confusion)):
+        result = {"name": kind, "title": kind, "plot": kind, "runs": [run]}
+        assert write_results(result, tmp_path)[1].read_bytes().startswith(b"\x89PNG")

@@ -74,6 +74,7 @@ CLASSES = {
     "PolyaEncoding": "patchbag.encodings.polya",
     "PyramidMatchKernel": "patchbag.similarity.pyramid_match",
     "ReferenceWeights": "patchbag.similarity.references",
+    "SetKernel": "patchbag.similarity.sets",
     "SparseLogistic": "patchbag.classifiers.sparse_logistic",
     "SpatialPyramid": "patchbag.mixture.spatial",
     "SpatialPyramidMatch": "patchbag.similarity.spatial_match",

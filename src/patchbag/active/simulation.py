@@ -9,7 +9,7 @@ difference is paired; the curves carry the standard error over runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,16 @@ from patchbag.metrics import mean_class_accuracy
 
 @dataclass(frozen=True)
 class LearningCurves:
-    """``n_labels (rounds,)`` and for each strategy ``scores[name] (runs, rounds)``, the mean accuracy per class."""
+    """``n_labels (rounds,)`` and for each strategy ``scores[name] (runs, rounds)``, the mean accuracy per class.
+
+    ``confusions[name] (C, C)`` counts test images of all runs after the last round, true classes in rows and predicted
+    ones in columns, in the order of ``classes``.
+    """
 
     n_labels: np.ndarray
     scores: dict[str, np.ndarray]
+    confusions: dict[str, np.ndarray] = field(default_factory=dict)
+    classes: np.ndarray | None = None
 
     def mean(self, name: str) -> np.ndarray:
         """(rounds,) mean over runs."""
@@ -94,6 +100,7 @@ def simulate(
     kernel = check_pool_kernel(kernel, repair)
     random = check_random_state(random_state)
     scores = {name: np.zeros((n_runs, len(steps))) for name in strategies}
+    confusions = {name: np.zeros((len(classes), len(classes)), dtype=int) for name in strategies}
     for run in range(n_runs):
         shuffled = [random.permutation(np.flatnonzero(y == c)) for c in classes]
         test = np.concatenate([part[:n_test] for part in shuffled])
@@ -107,5 +114,7 @@ def simulate(
                 if target > learner.n_labels_:
                     asked = learner.query(int(target - learner.n_labels_))
                     learner.teach(asked, y[asked])
-                scores[name][run, step] = mean_class_accuracy(y[test], learner.predict()[test])
-    return LearningCurves(steps, scores)
+                predicted = learner.predict()[test]
+                scores[name][run, step] = mean_class_accuracy(y[test], predicted)
+            np.add.at(confusions[name], (np.searchsorted(classes, y[test]), np.searchsorted(classes, predicted)), 1)
+    return LearningCurves(steps, scores, confusions, classes)

@@ -3,7 +3,7 @@ r"""Bag of words: how often each component of the universal mixture occurs in an
 
 .. math:: h_k = \frac{1}{N} \sum_t \gamma_{tk}
 
-(liu2010, eq. 2.6).  With soft assignment :math:`\gamma_{tk}` is the posterior of the component; with statistics
+(liu2010, eq. 2.9).  With soft assignment :math:`\gamma_{tk}` is the posterior of the component; with statistics
 collected under ``assignment="hard"`` (or ``"nearest"``) it is 0 or 1, the classical histogram of visual words.  Cost:
 nothing beyond the statistics.
 """

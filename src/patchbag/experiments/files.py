@@ -32,6 +32,7 @@ KINDS: dict[str, Any] = {
     "source": str,
     "note": str,
     "axis": str,
+    "plot": str,
     "data": str,
     "recipe": str,
     "name": str,

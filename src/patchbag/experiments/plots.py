@@ -27,7 +27,11 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     data_path, plot_path, _ = result_paths(result["name"], folder)
     data_path.write_text(json.dumps(result, indent=1))
     runs = [r for r in result["runs"] if r.get("mean") is not None]
-    if any(r.get("curve") for r in runs):
+    if result.get("plot") == "weights":
+        figure, axes = _plot_weights([r for r in runs if r.get("weights")])
+    elif result.get("plot") == "confusion":
+        figure, axes = _plot_confusion(next(r for r in runs if r.get("confusion")))
+    elif any(r.get("curve") for r in runs):
         figure, axes = _plot_lines(runs)
     elif any(r.get("series") for r in runs):
         figure, axes = _plot_curves(runs)
@@ -100,4 +104,39 @@ def _plot_lines(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
             axes.fill_between(x, curve - error, curve + error, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
+    return figure, axes
+
+
+def _plot_weights(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
+    """The share of each kernel in the learned weights, over the x of the runs."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    shares = [np.asarray(r["weights"]) / np.sum(r["weights"], axis=1, keepdims=True) for r in runs]
+    for i, name in enumerate(runs[0]["kernels"]):
+        mean, spread = [part[:, i].mean() for part in shares], [part[:, i].std() for part in shares]
+        axes.errorbar([r["x"] for r in runs], mean, spread, marker="o", capsize=3, label=name)
+    axes.set_ylim(0, None)
+    axes.set_ylabel("share of the weights")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure, axes
+
+
+def _plot_confusion(run: dict[str, Any]) -> tuple[Any, Any]:
+    """Which classes the test images of a class are taken for, in percent."""
+    import matplotlib.pyplot as plt
+
+    counts = np.asarray(run["confusion"], dtype=float)
+    percent = 100 * counts / counts.sum(axis=1, keepdims=True)
+    side = 2.5 + 0.7 * len(percent)
+    figure, axes = plt.subplots(figsize=(side, side), layout="constrained")
+    axes.imshow(percent, cmap="Blues", vmin=0, vmax=100)
+    for i, j in np.ndindex(percent.shape):
+        color = "white" if percent[i, j] > 50 else "black"
+        axes.text(j, i, f"{percent[i, j]:.1f}", ha="center", va="center", color=color)
+    axes.set_xticks(range(len(percent)), run["classes"], rotation=30, ha="right")
+    axes.set_yticks(range(len(percent)), run["classes"])
+    axes.set_xlabel("found")
+    axes.set_ylabel("true")
     return figure, axes

@@ -67,5 +67,5 @@ def run_experiment(
         runtime = {"n_jobs": n_jobs, "cache": cache, "splits": splits or spec.get("splits", 10)}
         runtime["journal"] = journal
         rows = STUDIES[spec["kind"]]({**spec, **runtime}, data, progress)
-    about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note", "axis")}
+    about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note", "axis", "plot")}
     return {**about, "splits": splits or spec.get("splits"), "runs": rows, "seconds": time.perf_counter() - started}

@@ -2,7 +2,7 @@
 r"""The steps of EM for a diagonal Gaussian mixture, as functions of sums.
 
 E-step: ``accumulate`` gives the sums S0, S1, S2 of the descriptors, job by job, so the data may be larger than memory.
-M-step (liu2010, eq. 3.7-3.9):
+M-step (liu2010, eq. 4.3-4.5):
 
 .. math:: w_k = S^0_k / N, \qquad \mu_k = S^1_k / S^0_k, \qquad \sigma^2_k = S^2_k / S^0_k - \mu_k^2 .
 
@@ -59,7 +59,7 @@ def mass_of(values: np.ndarray, weight: np.ndarray | None) -> float:
 
 
 def maximization(s0: np.ndarray, s12: np.ndarray, current: GaussianParameters, floor: np.ndarray) -> GaussianParameters:
-    """New parameters from standardised sums (liu2010, eq. 3.7-3.9); an empty component keeps its mean and variance."""
+    """New parameters from standardised sums (liu2010, eq. 4.3-4.5); an empty component keeps its mean and variance."""
     d = current.dimension
     count = np.maximum(s0, np.finfo(np.float64).tiny)[:, None]
     z_mean = s12[:, :d] / count
