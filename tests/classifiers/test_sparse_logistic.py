@@ -243,3 +243,9 @@ def test_a_last_fit_that_did_not_converge_is_said_once(similarities):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SparseLogistic(0.02).fit(X, y)
+
+
+def test_similarities_that_say_nothing_keep_no_image_and_give_the_shares_of_the_classes():
+    model = SparseLogistic().fit(np.ones((12, 12)), [0, 1, 2, 2] * 3)
+    assert model.n_kept_ == 0
+    np.testing.assert_allclose(model.predict_proba(np.ones((1, 12))), [[0.25, 0.25, 0.5]], atol=1e-6)

@@ -7,7 +7,7 @@ from oracles import references as oracle
 from oracles.mixtures import components
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import check_parameters
-from patchbag.similarity import context
+from patchbag.similarity import mutual
 from patchbag.similarity.context import ContextualSimilarity, average_mixture, contextual_similarity
 from patchbag.similarity.references import reference_weights
 
@@ -100,7 +100,7 @@ def test_float32_agrees_with_float64(make_mixtures):
 def test_blocks_do_not_change_the_result(scene, monkeypatch):
     P, Q, u = scene
     whole = contextual_similarity(P, Q, u)
-    monkeypatch.setattr(context, "BLOCK_NUMBERS", 50)
+    monkeypatch.setattr(mutual, "BLOCK_NUMBERS", 50)
     np.testing.assert_allclose(contextual_similarity(P, Q, u), whole, atol=1e-6)
 
 

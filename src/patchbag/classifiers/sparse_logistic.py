@@ -212,7 +212,11 @@ class SparseLogistic(ClassifierMixin, BaseEstimator):
         folds = StratifiedKFold(min(self.cv, smallest), shuffle=True, random_state=self.random_state)
         parts = list(folds.split(X, labels))
         # X is not centred within a fold exactly; the intercept takes what is left
-        path = max(largest_penalty(X, self._targets(labels)), np.finfo(np.float64).tiny) * PATH
+        largest = largest_penalty(X, self._targets(labels))
+        if largest == 0:  # the similarities are the same for all images: nothing to choose, nothing will be kept
+            self.penalties_, self.scores_ = np.ones(1), np.full(1, 1 / len(self.classes_))
+            return 1.0
+        path = largest * PATH
         right = np.zeros((len(path), len(self.classes_)))
         for i, penalty in enumerate(path):
             for train, test in parts:

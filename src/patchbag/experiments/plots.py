@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
         figure, axes = _plot_points(runs)
     if result.get("axis"):
         axes.set_xlabel(result["axis"])
-    axes.set_title(result.get("title") or result["name"], fontsize=10)
+    title = textwrap.fill(result.get("title") or result["name"], int(13 * figure.get_figwidth()))
+    axes.set_title(title, fontsize=10)
     figure.savefig(plot_path, dpi=130)
     plt.close(figure)
     return data_path, plot_path

@@ -153,7 +153,7 @@ def adapt(
     w, mu, sigma2 = (xp.asarray(a, **where) for a in (universal.weights, universal.means, universal.variances))
     n_components = w.shape[0]
     prior = w if weight_prior == "universal" else xp.full_like(w, 1 / n_components)
-    if np.isinf(relevance):
+    if relevance > 1e30:  # to the last digit the same as infinite, and more than float32 could multiply
         return tuple(xp.broadcast_to(a, s.shape) + xp.zeros_like(s) for a, s in ((prior, s0), (mu, s1), (sigma2, s2)))
     total = xp.sum(s0, axis=-1, keepdims=True)
     weights = (s0 + relevance * n_components * prior) / (total + relevance * n_components)

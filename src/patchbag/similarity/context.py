@@ -36,7 +36,6 @@ difference.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -47,12 +46,10 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.similarity.checks import check_iterations, check_mixtures, check_pair, check_precision
-from patchbag.similarity.gaussians import left_features, right_features
-from patchbag.similarity.matching import by_component, component_frame, log_affinities, log_weights
-from patchbag.threads import map_threads
+from patchbag.similarity.matching import log_affinities
+from patchbag.similarity.mutual import mutual_log_affinities
 
 MATCHINGS = ("one-to-one", "all")
-BLOCK_NUMBERS = 1 << 23
 TILE = 64
 # below this mean distance of the ratios from one, p and u are the same (it goes with the square if q is near u too)
 FLAT = {"float32": 1e-4, "float64": 1e-12}
@@ -187,54 +184,6 @@ def _context_logs(X: Mixtures, context: Mixtures, matching: str) -> np.ndarray:
     return np.concatenate(blocks, axis=1)
 
 
-def _mutual(P: Mixtures, Q: Mixtures, matching: str, dtype: np.dtype) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Blocks of rows of P with ln a_i(p, q) and ln a_i(q, p), each ``(K, rows, m)``."""
-    k, m, d = Q.n_components, len(Q), Q.dimension
-    step = max(1, BLOCK_NUMBERS // (k * m))
-    parts = [slice(start, min(start + step, len(P))) for start in range(0, len(P), step)]
-    if matching != "one-to-one":
-        for part in parts:
-            ((_, forward),) = log_affinities(P[part], Q, matching=matching, dtype=dtype)
-            blocks = [logs for _, logs in log_affinities(Q, P[part], matching=matching, dtype=dtype)]
-            yield part, forward, np.ascontiguousarray(np.concatenate(blocks, axis=1).swapaxes(1, 2))
-        return
-    centre, scale = component_frame(Q)
-    q_means, q_variances = by_component(Q)
-    q_logs = log_weights(Q.weights)
-    left, right = np.empty((2, k, 2 * d + 2, m), dtype)
-
-    def sides(i: int, means: np.ndarray, variances: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        r = right_features(means[i], variances[i], (centre[i], scale[i]))
-        r[:, -1] -= logs[:, i]
-        return left_features(means[i], variances[i], (centre[i], scale[i])), r
-
-    def prepare(i: int) -> None:
-        l, r = sides(i, q_means, q_variances, q_logs)
-        left[i], right[i] = l.T, r.T
-
-    list(map_threads(prepare, range(k)))
-    for part in parts:
-        rows = P[part]
-        means, variances = by_component(rows)
-        logs = log_weights(rows.weights)
-        forward, backward = np.empty((2, k, len(rows), m), dtype)
-
-        def job(
-            i: int,
-            means: np.ndarray = means,
-            variances: np.ndarray = variances,
-            logs: np.ndarray = logs,
-            forward: np.ndarray = forward,
-            backward: np.ndarray = backward,
-        ) -> None:
-            l, r = sides(i, means, variances, logs)
-            np.matmul((-l).astype(dtype), right[i], out=forward[i])
-            np.matmul((-r).astype(dtype), left[i], out=backward[i])
-
-        list(map_threads(job, range(k)))
-        yield part, forward, backward
-
-
 def contextual_similarity(
     P: Mixtures,
     Q: Mixtures,
@@ -270,7 +219,7 @@ def contextual_similarity(
         for rows, logs in log_affinities(P, Q, matching=matching, dtype=dtype):
             out[rows] = best_shares(ratios(logs, p_context[:, rows, None]), P.weights[rows], iterations=iterations)
         return out if iterations is not None else _mark_equal(out, P, Q)
-    for rows, forward, backward in _mutual(P, Q, matching, dtype):
+    for rows, forward, backward in mutual_log_affinities(P, Q, matching, dtype):
         out[rows] = best_shares(
             ratios(forward, p_context[:, rows, None]),
             P.weights[rows],

@@ -34,10 +34,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.similarity.checks import check_pair, check_range
+from patchbag.similarity.components import by_component, component_frame, pack_components
 from patchbag.similarity.gaussians import (
     check_rho,
     entropy,
@@ -101,34 +101,6 @@ def log_affinities(
 Compute = Callable[[Mixtures], np.ndarray]
 # logarithms of what the kernels of each p and of each q are divided by, (n,) and (m,)
 LogNorms = tuple[np.ndarray, np.ndarray] | None
-
-
-def by_component(mixtures: Mixtures) -> tuple[Any, Any]:
-    """Means and variances ``(K, n, D)``."""
-    xp = array_namespace(mixtures.means)
-    return xp.permute_dims(mixtures.means, (1, 0, 2)), xp.permute_dims(mixtures.variances, (1, 0, 2))
-
-
-def component_frame(mixtures: Mixtures) -> tuple[Any, Any]:
-    """Coordinates that centre each component over the images: centre, scale ``(K, D)``, in float64."""
-    xp = array_namespace(mixtures.means)
-    centre, variance = xp.mean(mixtures.means, axis=0), xp.mean(mixtures.variances, axis=0)
-    return xp.astype(centre, xp.float64), xp.sqrt(xp.astype(variance, xp.float64))
-
-
-def pack_components(
-    function: Callable[..., tuple[Any, ...]], m: Mixtures, rho: float, coordinates: tuple[Any, Any], dtype: Any
-) -> list[np.ndarray]:
-    """``product_left`` or ``product_right`` of all components, one at a time to keep temporaries small."""
-    means, variances = by_component(m)
-    centre, scale = coordinates
-    packed: list[np.ndarray] = []
-    for k in range(m.n_components):
-        found = function(means[k : k + 1], variances[k : k + 1], rho, (centre[k : k + 1], scale[k : k + 1]), dtype)
-        packed = packed or [np.empty((m.n_components, *a.shape[1:]), a.dtype) for a in found]
-        for a, b in zip(packed, found):
-            a[k] = b[0]
-    return packed
 
 
 def _flat(mixtures: Mixtures) -> tuple[np.ndarray, np.ndarray]:

@@ -31,6 +31,7 @@ from numba import njit, prange
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.similarity.checks import check_pair, check_range
+from patchbag.similarity.components import by_component, component_frame, pack_components
 from patchbag.similarity.gaussians import (
     TILE,
     TILE_ROWS,
@@ -44,7 +45,7 @@ from patchbag.similarity.gaussians import (
     product_right,
     right_features,
 )
-from patchbag.similarity.matching import WEIGHT_FLOOR, by_component, component_frame, pack_components
+from patchbag.similarity.matching import WEIGHT_FLOOR
 from patchbag.threads import map_threads
 
 # numbers in the features of a block of rows, which are made once, and of a block of columns
