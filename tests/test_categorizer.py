@@ -178,3 +178,16 @@ def test_every_recipe_says_what_it_is():
     for name, recipe in RECIPES.items():
         assert recipe.name == name and recipe.summary and recipe.paper
         assert next(iter(make_recipe(name).named_steps)) == "features"
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        ("photos", None, "open_folder"),
+        (["a.png", "b.png"], ["x", None], "image 1 of 2 has no label"),
+        (["a.png", "b.png"], [["x"], ["y"]], "one label an image"),
+    ],
+)
+def test_what_is_no_list_of_images_with_labels_is_named(images, labels, message):
+    with pytest.raises(ValueError, match=message):
+        Categorizer("words").fit(images, labels)

@@ -45,6 +45,9 @@ def test_describing_the_images_counts_in_every_place_that_gives_times(test_image
     assert result.seconds() == {"describe images": 1.0, "train x": 1.0, "test x": 2.0, "total": 4.0}
     assert result.to_json()["seconds"] == result.seconds()
     assert result.to_json()["images_per_second"] == result.images_per_second() == 12 / 4
+    result.splits *= 5  # described once
+    assert result.images_per_second() == 12 / 4
+    result.splits = result.splits[:1]
     cells = re.sub("<[^>]+>", " ", render(result, "t", []).split("Where the time went")[1])
     words = " ".join(cells.split())
     assert words.startswith(

@@ -10,6 +10,7 @@ Prediction walks through the images in chunks, so that memory does not grow with
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,17 @@ class Categorizer(ClassifierMixin, BaseEstimator):
 
     def fit(self, images: Sequence[Any], labels: Any) -> Self:
         """Train on images and their labels."""
+        if isinstance(images, str | os.PathLike):
+            raise ValueError(
+                f"expected a list of images, got {str(images)!r}; the paths and labels of a folder are what "
+                "patchbag.datasets.open_folder(folder) gives"
+            )
         labels = np.asarray(labels)
+        if labels.ndim != 1:
+            raise ValueError(f"expected one label an image, got labels of shape {labels.shape}")
+        unknown = [i for i, label in enumerate(labels.tolist()) if label is None or label != label]
+        if unknown:
+            raise ValueError(f"image {unknown[0]} of {len(labels)} has no label; train on those that have one")
         n = len(images)
         if n != len(labels):
             raise ValueError(f"{n} images but {len(labels)} labels")

@@ -79,3 +79,9 @@ def test_semidefinite_kernels_pass_unchanged_and_asymmetric_ones_do_not():
     np.testing.assert_allclose(kernel, low_rank)
     with pytest.raises(ValueError, match="not symmetric"):
         check_kernel(np.triu(A))
+
+
+def test_kernels_along_the_first_axis_are_told_where_they_belong():
+    with pytest.raises(ValueError, match="along the last axis"):
+        stack_kernels(np.ones((2, 5, 5)))
+    assert stack_kernels(np.ones((5, 5, 2))).shape == (2, 5, 5)

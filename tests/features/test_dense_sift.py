@@ -219,3 +219,10 @@ def test_bad_parameters_are_named(parameters, camera):
 def test_parameters_survive_cloning():
     extractor = DenseSIFT(5, (4, 12), root=True, dtype="uint8", cache="somewhere")
     assert clone(extractor).get_params() == extractor.get_params()
+
+
+def test_bags_are_not_described_again():
+    from patchbag import Bags, DenseSIFT
+
+    with pytest.raises(TypeError, match="described already"):
+        DenseSIFT().transform(Bags.from_list([np.ones((40, 128))]))

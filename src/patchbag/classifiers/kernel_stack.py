@@ -44,6 +44,11 @@ def stack_kernels(X: Any, n_reference: int | None = None) -> np.ndarray:
     else:
         array = np.asarray(X, dtype=float)
         if array.ndim == 3:
+            if n_reference is None and array.shape[0] != array.shape[1] == array.shape[2]:
+                raise ValueError(
+                    f"several kernels in one array lie along the last axis, (n, n, k), got {array.shape}; pass a list "
+                    "of matrices, or np.moveaxis(array, 0, 2)"
+                )
             stack = np.ascontiguousarray(np.moveaxis(array, 2, 0))
         elif array.ndim == 2:
             m, columns = array.shape

@@ -44,7 +44,17 @@ SetOption = Annotated[
         "--set", "-s", metavar="NAME=VALUE", help="A parameter of the recipe, e.g. statistics.mixture.n_components=64."
     ),
 ]
-JobsOption = Annotated[int, typer.Option("--jobs", "-j", help="Workers that describe images; -1 for all cores.")]
+
+
+def check_jobs(jobs: int) -> int:
+    if jobs < 1 and jobs != -1:
+        raise typer.BadParameter(f"must be a number of workers, or -1 for all cores; got {jobs}")
+    return jobs
+
+
+JobsOption = Annotated[
+    int, typer.Option("--jobs", "-j", callback=check_jobs, help="Workers that describe images; -1 for all cores.")
+]
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep the features of images on disk for the next run.")
 ]

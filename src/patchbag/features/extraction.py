@@ -286,6 +286,8 @@ def _as_sequence(images: Any) -> Any:
     one = isinstance(images, str | os.PathLike | bytes | bytearray | memoryview | Image.Image)
     if one or (isinstance(images, np.ndarray) and images.ndim < 3 and images.dtype.kind in "buif"):
         raise ValueError(f"expected a sequence of images, got one: {source_name(images)}; for one image pass [image]")
+    if isinstance(images, Bags):
+        raise TypeError("expected images, got Bags: these are described already; leave the features step out")
     # what else has __getitem__ may be indexed by label (a column of a data frame) and is put in a list
     return images if isinstance(images, Sequence | np.ndarray) else list(images)
 
