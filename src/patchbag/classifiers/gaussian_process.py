@@ -7,7 +7,8 @@ weighted sum of kernels, between images.  Two classes are one problem.  What is 
 * mean and variance of the soft labels (eq. 5, 6), one Cholesky factor for all classes: gaussian_posterior;
 * weights of the kernels, length scales and noise by the evidence, jointly over classes (§6.1) or class by class:
   kernel_combination;
-* probability of a class: membership (one against the rest, §7; or that its soft label is the largest);
+* probability of a class: membership (one against the rest, §7; or that its soft label is the largest), and how far
+  to trust it: left_out;
 * the probit likelihood in place of Gaussian noise: laplace;
 * more than a few thousand images: inducing images, nystroem_gp.  The weights are then learned on the inducing images
   alone, and definiteness is tested on them and on a sample; the kernels are still given, and kept in memory, whole.
@@ -47,6 +48,7 @@ from patchbag.classifiers.kernel_combination import (
 )
 from patchbag.classifiers.kernel_input import KernelInput
 from patchbag.classifiers.laplace import find_mode, laplace_evidence
+from patchbag.classifiers.left_out import choose_spread
 from patchbag.classifiers.membership import encode_label, encode_labels, membership, winning_probabilities
 from patchbag.classifiers.nystroem_gp import METHODS, choose_inducing, fit_inducing
 
@@ -75,6 +77,8 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     approximation : "fitc" or "nystroem"
     repair : clip the negative eigenvalues of kernels that are not positive semidefinite
         (for distances, with γ fixed to one over the mean distance)
+    calibrate : widen or narrow the class probabilities so that they fit training images left out one at a time
+        (exact Gaussian process only; memberships stay the paper's)
     n_restarts : additional random starts of the optimisation
     max_iter : L-BFGS iterations; a warning says when they did not suffice, unless fewer than the default were asked for
 
@@ -82,6 +86,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     ----------
     classes_ ; weights_ (k,) or (C, k) ; scales_ (the same, or None) ; noise_ (float or (C,)) ; log_evidence_
     combinations_ : list of Combination, with standard deviations; one for all classes, or one per class
+    spread_ : factor of the deviations in ``predict_proba``, 1 without calibration
     inducing_, trace_error_ : indices of the inducing images and the share of variance they miss (None, 0 when exact)
     """
 
@@ -99,6 +104,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         n_inducing: int | None = None,
         approximation: str = "fitc",
         repair: bool = False,
+        calibrate: bool = True,
         n_restarts: int = 0,
         max_iter: int = MAX_ITER,
         random_state: Any = None,
@@ -114,6 +120,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         self.n_inducing = n_inducing
         self.approximation = approximation
         self.repair = repair
+        self.calibrate = calibrate
         self.n_restarts = n_restarts
         self.max_iter = max_iter
         self.random_state = random_state
@@ -243,6 +250,8 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
             p for posterior in self.posteriors_ for p in (posterior if isinstance(posterior, list) else [posterior])
         ]
         self.log_evidence_ = float(sum(p.log_evidence for p in flat))
+        exact = self.likelihood == "gaussian" and self.inducing_ is None
+        self.spread_ = choose_spread(flat) if self.calibrate and exact else 1.0
         self.trace_error_ = max((p.trace_error for p in flat), default=0.0) if self.inducing_ is not None else 0.0
 
     # --- prediction ----------------------------------------------------------------------------------------------
@@ -274,13 +283,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
                     means.append(mean if mean.ndim == 2 else mean[:, None])
                     variances.append(np.repeat(variance[:, None], means[-1].shape[1], axis=1))
         mean, variance = np.hstack(means), np.hstack(variances)
-        bad = np.flatnonzero(~(np.isfinite(mean) & np.isfinite(variance)).all(axis=1))
-        if len(bad):
-            largest = max(np.abs(rows[:, bad[0]]).max(), np.abs(self_kernels[:, bad[0]]).max())
-            raise ValueError(
-                f"the soft labels of image {bad[0]} of {len(mean)} are not finite: its kernel values reach "
-                f"{largest:.3g}, those of a training image with itself are {self.input_.mean_self_kernel_} on average"
-            )
+        self.input_.check_finite(np.hstack([mean, variance]), rows, self_kernels)
         return mean, np.maximum(variance, 0.0)
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -301,7 +304,7 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any, diagonal: Any = None) -> np.ndarray:
         """Probability of each class, (m, number of classes)."""
         mean, variance = self.predict_soft_labels(X, diagonal)
-        deviation = self._deviation(variance)
+        deviation = self.spread_ * self._deviation(variance)
         if mean.shape[1] == 1:
             p = membership(mean, deviation)
             return np.hstack([1.0 - p, p])

@@ -137,3 +137,13 @@ class KernelInput(BaseEstimator):
         self.projections_ = [None if p is None else block_diag(p, 1.0) for p in self.projections_]
         self.mean_self_kernel_ = (self.mean_self_kernel_ * self.n_images_ + self_kernels) / (self.n_images_ + 1)
         self.n_images_ += 1
+
+    def check_finite(self, labels: np.ndarray, rows: np.ndarray, self_kernels: np.ndarray) -> None:
+        """Raise if soft ``labels (m, ·)`` of images with these kernels are not finite, and say whose they are."""
+        bad = np.flatnonzero(~np.isfinite(labels).all(axis=1))
+        if len(bad):
+            largest = max(np.abs(rows[:, bad[0]]).max(), np.abs(self_kernels[:, bad[0]]).max())
+            raise ValueError(
+                f"the soft labels of image {bad[0]} of {len(labels)} are not finite: its kernel values reach "
+                f"{largest:.3g}, those of a training image with itself are {self.mean_self_kernel_} on average"
+            )
