@@ -9,7 +9,8 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 
-from patchbag.active.terminal import learning_curves, pool_kernel, summarise, write_curves
+from patchbag.active.folder import PartlyLabelled
+from patchbag.active.terminal import learning_curves, next_step, pool_kernel, summarise, write_curves
 from patchbag.similarity.union import InnerProductKernel, KernelUnion
 
 
@@ -59,6 +60,20 @@ def test_labels_weigh_several_kernels_by_their_evidence():
     weighed = pool_kernel(pipeline, images, few)
     assert np.allclose(np.trace(weighed), 40)
     assert np.abs(weighed - good).max() < 0.1 < np.abs(equal - good).max()
+
+
+# --- the next step -----------------------------------------------------------------------------------------------
+
+
+def test_the_next_step_is_a_command_that_finds_the_answers(tmp_path):
+    root = tmp_path / "my photos"
+    two, one = (PartlyLabelled(root, ["a", "b", "c"], labels) for labels in (["x", "y", None], ["x", None, None]))
+    command = f"patchbag train '{root}'"
+    assert next_step(two, root / "labels.csv") == next_step(two, root / "labels.json") == f"next: {command}"
+    assert next_step(one, root / "labels.csv") == f"next, once two classes have labels: {command}"
+    other = tmp_path / "other.txt"
+    assert next_step(two, other) == f"next, once {other} is copied to {root / 'labels.csv'}: {command}"
+    assert next_step(two, other, moved=True) == f"next: {command}"
 
 
 # --- the simulation ----------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``patchbag active`` needs besides the dialogue: the kernel of a pool of images, and learning curves.
+"""What ``patchbag active`` needs besides the dialogue: the kernel of a pool, learning curves, the next step.
 
 ``pool_kernel`` makes the kernel between all images out of a recipe: its steps up to the classifier, fitted on the whole
 pool, which needs no labels.  A symmetric matrix is taken as the kernel (clipped where it is not positive semidefinite);
@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from patchbag.active.folder import LABEL_FILES, PartlyLabelled
 from patchbag.active.simulation import LearningCurves, simulate
 from patchbag.bags import Bags
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
@@ -67,6 +69,24 @@ def _weighted_sum(kernels: np.ndarray, labels: Any) -> np.ndarray:
         taught = np.moveaxis(kernels[:, known][:, :, known], 0, 2)
         weights = GaussianProcessCategorizer(repair=True).fit(taught, names).weights_
     return _unit(np.tensordot(weights, kernels, axes=1))
+
+
+def next_step(images: PartlyLabelled, labels: Path, moved: bool = False) -> str:
+    """The command that trains on these images, with what has to be done before it.
+
+    Parameters
+    ----------
+    labels : the file of the answers
+    moved : whether all images with an answer lie in the folder of their class
+    """
+    command = f"patchbag train {shlex.quote(str(images.root))}"
+    if len({label for label in images.labels if label is not None}) < 2:
+        return f"next, once two classes have labels: {command}"
+    if moved or labels.resolve() in [(images.root / name).resolve() for name in LABEL_FILES]:
+        return f"next: {command}"
+    # training looks for answers nowhere else
+    place = images.root / ("labels.json" if labels.suffix.lower() == ".json" else "labels.csv")
+    return f"next, once {labels} is copied to {place}: {command}"
 
 
 # --- the simulation ----------------------------------------------------------------------------------------------
