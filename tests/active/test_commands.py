@@ -86,3 +86,12 @@ def test_a_file_of_labels_without_a_header_is_left_as_it_is(pool, tmp_path):
     result = CliRunner().invoke(app, [str(a) for a in arguments], input="bars\n")
     assert "expected the columns image and label" in str(result.exception)
     assert (tmp_path / "mine.csv").read_text() == "unlabelled/30.png,stripes\n"
+
+
+def test_a_simulation_says_what_it_ignores_and_that_rounds_were_cut(picture_folder, tmp_path):
+    options = ["--simulate", "--runs", 1, "--rounds", 100, "--move", "--labels", tmp_path / "none.csv"]
+    result = run("active", picture_folder, *options, *SMALL)
+    assert "--move is ignored" in result.stderr and "none.csv: there is no such file" in result.stderr
+    assert "100 rounds were cut to 21" in result.stdout and "±" not in result.stdout
+    assert "from 1 run with 12 test images" in result.stdout
+    assert not (tmp_path / "none.csv").exists()

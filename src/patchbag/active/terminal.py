@@ -114,18 +114,33 @@ def learning_curves(
     return simulate(kernel, labels, criteria=criteria, n_labels=last, n_runs=runs, n_test=n_test, random_state=seed)
 
 
-def summarise(curves: LearningCurves) -> str:
-    """The end of every curve, and how many labels the criterion needed for what random selection reached."""
+def summarise(curves: LearningCurves, rounds: int | None = None) -> str:
+    """The end of every curve, how many labels the criterion needed for what random selection reached, and what these
+    figures rest on.
+
+    Parameters
+    ----------
+    curves : from ``learning_curves``
+    rounds : how many were asked for; that there are fewer is said
+    """
+    first = next(iter(curves.scores))
+    runs = len(curves.scores[first])
     lines = []
     for name in curves.scores:
-        mean, error = 100 * curves.mean(name)[-1], 100 * curves.standard_error(name)[-1]
-        lines.append(f"{name}: {mean:.1f} ± {error:.1f} % after {curves.n_labels[-1]} labels")
-    first = next(iter(curves.scores))
+        # a single run says nothing of the spread, which is not zero
+        spread = f" ± {100 * curves.standard_error(name)[-1]:.1f}" if runs > 1 else ""
+        lines.append(f"{name}: {100 * curves.mean(name)[-1]:.1f}{spread} % after {curves.n_labels[-1]} labels")
     reached = curves.labels_to_reach(first, float(curves.mean("random")[-1]))
     if first != "random" and reached is not None:
         lines.append(f"{first} reaches the end of random selection with {reached} of {curves.n_labels[-1]} labels")
     elif first != "random":
         lines.append(f"{first} does not reach the end of random selection")
+    n_test = int(curves.confusions[first].sum()) // runs
+    several = f"{runs} runs, each with {n_test} test images of its own; ± is the standard error over runs"
+    lines.append(f"mean accuracy per class, from {several if runs > 1 else f'1 run with {n_test} test images'}")
+    done = int(curves.n_labels[-1] - curves.n_labels[0])
+    if rounds is not None and done < rounds:
+        lines.append(f"{rounds} rounds were cut to {done}: after them every image that is not for testing has a label")
     return "\n".join(lines)
 
 

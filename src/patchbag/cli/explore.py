@@ -174,6 +174,11 @@ def active(
     categorizer = make_categorizer(recipe, settings, seed, False)
     book = LabelFile.open(labels or folder / "labels.csv")
     if simulate:
+        if move:
+            screen.say("--move is ignored: a simulation moves nothing", "yellow")
+        if labels is not None:
+            read = f"its answers ({len(book.answers)}) are read" if labels.exists() else "there is no such file"
+            screen.say(f"--labels {labels}: {read}, and a simulation writes none", "yellow")
         check_outputs(Path(f"{output}.png"), Path(f"{output}.json"))
     elif folder.is_dir():  # else a folder that is misspelt would be made here
         check_outputs(book.path, replaced=True)
@@ -189,9 +194,9 @@ def active(
         with screen.working(f"comparing {len(images)} images"):
             kernel = terminal.pool_kernel(pipeline, images.full_paths(), None if simulate else images.labels)
     if simulate:
-        with screen.working(f"simulating {runs} runs"):
+        with screen.working(f"simulating {runs} run{'' if runs == 1 else 's'}"):
             curves = terminal.learning_curves(kernel, images.labels, criterion, rounds or 50, runs, seed)
-        screen.result(terminal.summarise(curves))
+        screen.result(terminal.summarise(curves, rounds or 50))
         for path in terminal.write_curves(curves, output, f"{folder.resolve().name}, {recipe}"):
             screen.result(path)
         return
