@@ -154,7 +154,7 @@ def test_active_labels_a_folder_and_takes_it_up_again(picture_folder):
     assert [row["label"] for row in rows] == ["stripes", "stripes", ""] and len(list(pool.iterdir())) == 12
     result = run(*arguments, "--rounds", 1, "--move", answers="stripes\n")
     assert "1 new label, 9 of 36" in result.output and "3 stripes" in result.output
-    assert len(list((picture_folder / "stripes").iterdir())) == 1 and len(list(pool.iterdir())) == 11
+    assert len(list((picture_folder / "stripes").iterdir())) == 3 and len(list(pool.iterdir())) == 9
 
 
 def test_active_leaves_broken_images_out_and_says_so(picture_folder):

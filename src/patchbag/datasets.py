@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,13 @@ def walk_images(folder: str | os.PathLike[str]) -> Iterator[str]:
         yield from (os.path.join(here, f) for f in sorted(files) if is_image_name(f))
 
 
-def open_folder(folder: str | os.PathLike[str], min_classes: int = 2) -> ImageFolder:
+def open_folder(
+    folder: str | os.PathLike[str], min_classes: int = 2, without_class: Collection[str] = ()
+) -> ImageFolder:
     """The labelled images below ``folder``: a sub-folder a class.
+
+    Sub-folders named in ``without_class``, in lower case, are none.  Where there are such names, images without a class
+    are expected, so nothing is remarked on those that are in no sub-folder.
 
     Raises
     ------
@@ -84,7 +89,9 @@ def open_folder(folder: str | os.PathLike[str], min_classes: int = 2) -> ImageFo
     empty: list[str] = []
     passed_over = 0
     entries = sorted(root.iterdir())
-    for sub in (p for p in entries if p.is_dir() and not p.name.startswith(".")):
+    for sub in (
+        p for p in entries if p.is_dir() and not p.name.startswith(".") and p.name.lower() not in without_class
+    ):
         found = list(walk_images(sub))
         passed = _other_files(sub, found)
         passed_over += passed.total()
@@ -97,7 +104,7 @@ def open_folder(folder: str | os.PathLike[str], min_classes: int = 2) -> ImageFo
         labels += [sub.name] * len(found)
     loose = [p.name for p in entries if p.is_file() and is_image_name(p.name)]
     remarks = list(empty)
-    if loose:
+    if loose and not without_class:
         many = "1 image is" if len(loose) == 1 else f"{len(loose)} images are"
         remarks.append(f"{many} in no sub-folder, so without a class: {shortened(loose)}")
     if others:

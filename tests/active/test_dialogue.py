@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from patchbag.active.dialogue import help_text, label_images, parse_answer
+from patchbag.active.dialogue import help_text, label_images, move_answered, parse_answer
 from patchbag.active.folder import LabelFile, open_partly_labelled, restore
 from patchbag.datasets import FolderError
 
@@ -103,6 +105,42 @@ def test_moved_images_lie_in_the_folder_of_their_class_and_replace_nothing(folde
     assert images.labels.count("cat") == 5 and images.labels.count("cow") == 2
     assert all(book.answers[p] == label for p, label in zip(images.paths, images.labels) if p in book.answers)
     assert restore(images, book) == []
+
+
+def test_images_that_were_answered_before_are_moved_without_replacing_any(folder, tmp_path):
+    book = LabelFile(
+        tmp_path / "labels.csv", {"unlabelled/1.png": "cat", "a.png": "cow", "cat/2.png": "cat", "b.png": None}
+    )
+    images = open_partly_labelled(folder)
+    assert move_answered(images, book) == 2
+    assert book.answers == {"cat/1-1.png": "cat", "cow/a.png": "cow", "cat/2.png": "cat", "b.png": None}
+    assert LabelFile.open(book.path).answers == book.answers
+    again = open_partly_labelled(folder)
+    assert dict(zip(images.paths, images.labels)) == dict(zip(again.paths, again.labels))
+    assert len(again) == 8 and move_answered(again, book) == 0
+
+
+def test_a_label_that_can_be_no_folder_moves_nothing(folder, tmp_path):
+    book = LabelFile(tmp_path / "labels.csv", {"a.png": "cow", "b.png": "../cow"})
+    with pytest.raises(FolderError, match=r"calls b.png '../cow', which cannot be the name of a folder"):
+        move_answered(open_partly_labelled(folder), book)
+    assert (folder / "a.png").exists() and not (folder / "cow").exists()
+
+
+def test_a_move_that_fails_half_way_keeps_the_answers_with_their_images(folder, tmp_path, monkeypatch):
+    book = LabelFile(tmp_path / "labels.csv", {"a.png": "cow", "b.png": "cow"})
+    done, move = [], shutil.move
+
+    def once(source, target):
+        if done:
+            raise OSError("disk full")
+        done.append(move(source, target))
+
+    monkeypatch.setattr(shutil, "move", once)
+    with pytest.raises(OSError, match="disk full"):
+        move_answered(open_partly_labelled(folder), book)
+    assert LabelFile.open(book.path).answers == {"cow/a.png": "cow", "b.png": "cow"}
+    assert restore(open_partly_labelled(folder), book) == []
 
 
 def test_a_question_shows_the_image_the_guess_and_the_classes(folder, tmp_path):

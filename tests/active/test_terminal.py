@@ -9,7 +9,8 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 
-from patchbag.active.terminal import learning_curves, pool_kernel, summarise, write_curves
+from patchbag.active.folder import PartlyLabelled
+from patchbag.active.terminal import learning_curves, next_step, pool_kernel, summarise, write_curves
 from patchbag.similarity.union import InnerProductKernel, KernelUnion
 
 
@@ -61,6 +62,20 @@ def test_labels_weigh_several_kernels_by_their_evidence():
     assert np.abs(weighed - good).max() < 0.1 < np.abs(equal - good).max()
 
 
+# --- the next step -----------------------------------------------------------------------------------------------
+
+
+def test_the_next_step_is_a_command_that_finds_the_answers(tmp_path):
+    root = tmp_path / "my photos"
+    two, one = (PartlyLabelled(root, ["a", "b", "c"], labels) for labels in (["x", "y", None], ["x", None, None]))
+    command = f"patchbag train '{root}'"
+    assert next_step(two, root / "labels.csv") == next_step(two, root / "labels.json") == f"next: {command}"
+    assert next_step(one, root / "labels.csv") == f"next, once two classes have labels: {command}"
+    other = tmp_path / "other.txt"
+    assert next_step(two, other) == f"next, once {other} is copied to {root / 'labels.csv'}: {command}"
+    assert next_step(two, other, moved=True) == f"next: {command}"
+
+
 # --- the simulation ----------------------------------------------------------------------------------------------
 
 
@@ -85,6 +100,16 @@ def test_rounds_beyond_the_pool_are_cut_and_random_alone_is_one_curve():
     curves = learning_curves(two_groups(12), list("ab" * 6), criterion="random", rounds=500, runs=1)
     assert list(curves.scores) == ["random"] and curves.n_labels[-1] == 8
     assert summarise(curves).startswith("random")
+    assert "500 rounds were cut to 6: " in summarise(curves, 500)
+    assert "cut" not in summarise(curves, 6) + summarise(curves)
+
+
+def test_a_summary_says_what_it_rests_on_and_gives_one_run_no_error():
+    one, three = (learning_curves(two_groups(12), list("ab" * 6), rounds=4, runs=runs) for runs in (1, 3))
+    assert "±" not in summarise(one) and "from 1 run with 4 test images" in summarise(one)
+    error = 100 * three.standard_error("random")[-1]
+    assert f" ± {error:.1f} % after 6 labels" in summarise(three)
+    assert "from 3 runs, each with 4 test images of its own" in summarise(three)
 
 
 def test_too_little_to_simulate_is_a_clear_error():

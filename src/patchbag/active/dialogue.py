@@ -24,6 +24,7 @@ import numpy as np
 
 from patchbag.active.folder import UNLABELLED, LabelFile, PartlyLabelled, restore
 from patchbag.active.learner import ActiveLearner
+from patchbag.datasets import FolderError
 
 SKIP, QUIT, UNDO = "s", "q", "u"
 COMMANDS = {SKIP: "skip", UNDO: "undo the last answer", QUIT: "quit"}
@@ -53,6 +54,11 @@ def parse_command(answer: str, classes: Collection[str]) -> str | None:
     return next((command for command in COMMANDS if answer in (spelt(command, classes), f"/{command}")), None)
 
 
+def is_class_name(name: str) -> bool:
+    """Whether a class may be called so: its name may become that of a folder."""
+    return not (name.startswith(".") or name.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in name))
+
+
 def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]) -> tuple[str | None, str]:
     """The class that an answer means, or None and what is wrong with it.
 
@@ -68,7 +74,7 @@ def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]
     if answer.isdecimal():
         known = f"the classes are 1 to {len(classes)}" if classes else "there are no classes yet"
         return None, f"there is no class number {answer}: {known}; type a name for a new one"
-    if answer.startswith(".") or answer.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in answer):
+    if not is_class_name(answer):
         return None, f"{answer!r} cannot be the name of a class, which may become a folder; use letters and digits"
     by_case = {name.lower(): name for name in classes}
     close = difflib.get_close_matches(answer.lower(), by_case, n=1, cutoff=0.75)
@@ -111,6 +117,33 @@ def record(images: PartlyLabelled, book: LabelFile, index: int, label: str | Non
     images.labels[index] = label
     book.put(images.paths[index], label)
     return Answer(index, label, path, new)
+
+
+def move_answered(images: PartlyLabelled, book: LabelFile) -> int:
+    """Move the images with an answer of an earlier run into the folder of their class; returns how many.
+
+    Parameters
+    ----------
+    images : as they were opened, before ``restore``; their paths and labels are then those after it
+    """
+    loose = [i for i, label in enumerate(images.labels) if label is None]
+    restore(images, book)
+    answered = [(i, label) for i in loose if (label := images.labels[i]) is not None]
+    for i, label in answered:
+        if not is_class_name(label):
+            raise FolderError(
+                f"{book.path} calls {images.paths[i]} {label!r}, which cannot be the name of a folder, so nothing was "
+                "moved; use letters and digits"
+            )
+    renamed: dict[str, str] = {}
+    try:
+        for i, label in answered:
+            before = images.paths[i]
+            renamed[before] = move_image(images, i, os.path.join(label, os.path.basename(before)))
+    finally:  # a disk that is full must not leave answers to images that are elsewhere by now
+        if renamed:
+            book.rename(renamed)
+    return len(renamed)
 
 
 def take_back(images: PartlyLabelled, book: LabelFile, answer: Answer) -> None:

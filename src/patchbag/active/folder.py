@@ -5,19 +5,33 @@ Images in a sub-folder carry its name as their label; images that lie directly i
 ``unlabelled`` or ``unlabeled``, have none yet.  Answers are kept with paths relative to the folder, as CSV with the
 columns image and label, or as JSON where the file's name says so; an image that was skipped stands there without a
 label.
+
+``open_labelled`` reads such a folder for training: the images that have a label by now, the others left out.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from patchbag.datasets import FolderError, is_image_name, walk_images
+import numpy as np
+
+from patchbag.datasets import FolderError, ImageFolder, is_image_name, open_folder, walk_images
 
 UNLABELLED = ("unlabelled", "unlabeled")
+# where training looks for answers; the first is where they are kept unless another file is named
+LABEL_FILES = ("labels.csv", "labels.json")
+
+# under what a row keeps its values beyond the header; no column can be called so
+BEYOND = "\n"
+
+
+class NotLabelsError(ValueError):
+    """A file that holds something else than answers."""
 
 
 @dataclass
@@ -46,7 +60,8 @@ class PartlyLabelled:
         if len(classes) < 2:
             have = f"all have the label {classes[0]!r}" if classes else "none has a label"
             raise FolderError(
-                f"{self.root}: of {len(self)} images {have}; a simulation needs two classes, a sub-folder each"
+                f"{self.root}: of {len(self)} images {have}; two classes are needed: put images into a sub-folder a "
+                f"class, or label them with 'patchbag active {self.root}'"
             )
         return kept
 
@@ -99,17 +114,16 @@ class LabelFile:
         try:
             # spreadsheets write a byte order mark, which would become part of the name of the first column
             text = path.read_text(encoding="utf-8-sig")
-            if path.suffix.lower() == ".json":
-                answers = {str(k): None if v is None else str(v) for k, v in json.loads(text).items()}
-            else:
-                rows = list(csv.DictReader(text.splitlines()))
-                answers = {row["image"]: row["label"] or None for row in rows}
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ValueError(
+            return cls(path, parse_json(text) if path.suffix.lower() == ".json" else parse_csv(text))
+        except FolderError as error:
+            raise FolderError(f"{path}, {error}") from error
+        except OSError as error:
+            raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, csv.Error) as error:
+            raise NotLabelsError(
                 f"{path} is not a file of labels: expected the columns image and label (or a JSON object of them); "
-                "name another file with --labels"
+                "correct it or, for 'patchbag active', name another file with --labels"
             ) from error
-        return cls(path, answers)
 
     def put(self, image: str, label: str | None) -> None:
         """Record one answer and write the file."""
@@ -119,6 +133,11 @@ class LabelFile:
     def drop(self, image: str) -> None:
         """Forget the answer to an image and write the file."""
         del self.answers[image]
+        self._write()
+
+    def rename(self, paths: dict[str, str]) -> None:
+        """Keep the answers to images that were moved, before → after, and write the file."""
+        self.answers = {paths.get(image, image): label for image, label in self.answers.items()}
         self._write()
 
     def _write(self) -> None:
@@ -133,6 +152,42 @@ class LabelFile:
                 writer.writerow(["image", "label"])
                 writer.writerows([image, label or ""] for image, label in self.answers.items())
         partial.replace(self.path)
+
+
+def parse_csv(text: str) -> dict[str, str | None]:
+    """Answers from lines of comma-separated values with a header; an empty text has none.
+
+    Raises
+    ------
+    ValueError
+        when the header lacks the columns image and label, so that the lines mean something else
+    FolderError
+        when a line has too few or too many columns: which of them is the label is then anyone's guess
+    """
+    if not text.strip():
+        return {}
+    reader = csv.DictReader(io.StringIO(text), restkey=BEYOND)
+    if not {"image", "label"} <= set(reader.fieldnames or ()):
+        raise ValueError(f"the header is {reader.fieldnames}")
+    answers: dict[str, str | None] = {}
+    for row in reader:
+        extra = row.pop(BEYOND, None)
+        if row["image"] is None or row["label"] is None or any(extra or ()):
+            columns = ",".join(reader.fieldnames or ())
+            raise FolderError(
+                f"line {reader.line_num}: expected the columns {columns}, got {'more' if extra else 'fewer'}; correct "
+                "that line (an image that was skipped has a comma and no label, a name with a comma has quotes)"
+            )
+        answers[row["image"]] = row["label"] or None
+    return answers
+
+
+def parse_json(text: str) -> dict[str, str | None]:
+    """Answers from a JSON object of image → label; ValueError where it is something else."""
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError(f"a JSON {type(data).__name__}")
+    return {image: None if label is None else str(label) for image, label in data.items()}
 
 
 def restore(images: PartlyLabelled, book: LabelFile) -> list[int]:
@@ -151,7 +206,8 @@ def restore(images: PartlyLabelled, book: LabelFile) -> list[int]:
         several = f"{len(lost)} images that are" if len(lost) > 1 else "an image that is"
         raise FolderError(
             f"{book.path} has labels for {several} not in {images.root}, first {lost[0]!r}; its paths must be relative "
-            "to that folder: name the folder it belongs to or, with --labels, another file, or delete these lines"
+            "to that folder: name the folder it belongs to, delete these lines or, for 'patchbag active', name another "
+            "file with --labels"
         )
     skipped = []
     for i, path in enumerate(images.paths):
@@ -167,3 +223,56 @@ def restore(images: PartlyLabelled, book: LabelFile) -> list[int]:
         elif label is None:
             images.labels[i] = answer
     return skipped
+
+
+def open_labelled(folder: str | os.PathLike[str]) -> ImageFolder:
+    """The images to train on: those in a sub-folder of their class, and those that have an answer in a file of labels.
+
+    A folder with neither a sub-folder ``unlabelled`` nor answers (``labels.csv`` or ``labels.json``) is read by
+    ``open_folder``.  In others the images without a label are left out, which ``remarks`` says.
+    """
+    root = Path(folder)
+    book, ignored = find_answers(root)
+    pool = root.is_dir() and any(p.is_dir() and p.name.lower() in UNLABELLED for p in root.iterdir())
+    if book is None and not pool:
+        try:
+            images = open_folder(root)
+        except FolderError as error:
+            raise FolderError("; ".join([str(error), *ignored])) from error
+        return replace(images, remarks=(*images.remarks, *ignored))
+    partly = open_partly_labelled(root)
+    if book is not None:
+        restore(partly, book)
+    known = partly.labelled()
+    remarks = list(ignored)
+    left = len(partly) - len(known)
+    if left:
+        remarks.append(f"{left} image{' without a label is' if left == 1 else 's without a label are'} left out")
+    by_class = sorted((str(label), path) for label, path in zip(known.labels, known.full_paths()))
+    rest = open_folder(root, min_classes=0, without_class=UNLABELLED)
+    labels = np.array([label for label, _ in by_class])
+    return ImageFolder([path for _, path in by_class], labels, rest.passed_over, (*rest.remarks, *remarks))
+
+
+def find_answers(root: Path) -> tuple[LabelFile | None, list[str]]:
+    """The answers that ``patchbag active`` left in a folder, and what is said of files that are only named like them.
+
+    Such names are common: the columns may be others, and a JSON object may number the classes.
+    """
+    books: list[LabelFile] = []
+    ignored: list[str] = []
+    for path in (root / name for name in LABEL_FILES if (root / name).is_file()):
+        try:
+            book = LabelFile.open(path)
+        except NotLabelsError:
+            ignored.append(f"{path} is not read: it has not the columns image and label (or a JSON object of them)")
+            continue
+        if path.suffix != ".json" or all(is_image_name(os.path.basename(image)) for image in book.answers):
+            books.append(book)
+        else:
+            ignored.append(f"{path} is not read: not all of its keys are named like images")
+    if len(books) > 1:
+        raise FolderError(
+            f"{books[0].path} and {books[1].path} both have labels; put them into one and delete the other"
+        )
+    return (books[0] if books else None), ignored

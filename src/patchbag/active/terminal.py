@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``patchbag active`` needs besides the dialogue: the kernel of a pool of images, and learning curves.
+"""What ``patchbag active`` needs besides the dialogue: the kernel of a pool, learning curves, the next step.
 
 ``pool_kernel`` makes the kernel between all images out of a recipe: its steps up to the classifier, fitted on the whole
 pool, which needs no labels.  A symmetric matrix is taken as the kernel (clipped where it is not positive semidefinite);
@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from patchbag.active.folder import LABEL_FILES, PartlyLabelled
 from patchbag.active.simulation import LearningCurves, simulate
 from patchbag.bags import Bags
 from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
@@ -69,6 +71,24 @@ def _weighted_sum(kernels: np.ndarray, labels: Any) -> np.ndarray:
     return _unit(np.tensordot(weights, kernels, axes=1))
 
 
+def next_step(images: PartlyLabelled, labels: Path, moved: bool = False) -> str:
+    """The command that trains on these images, with what has to be done before it.
+
+    Parameters
+    ----------
+    labels : the file of the answers
+    moved : whether all images with an answer lie in the folder of their class
+    """
+    command = f"patchbag train {shlex.quote(str(images.root))}"
+    if len({label for label in images.labels if label is not None}) < 2:
+        return f"next, once two classes have labels: {command}"
+    if moved or labels.resolve() in [(images.root / name).resolve() for name in LABEL_FILES]:
+        return f"next: {command}"
+    # training looks for answers nowhere else
+    place = images.root / ("labels.json" if labels.suffix.lower() == ".json" else "labels.csv")
+    return f"next, once {labels} is copied to {place}: {command}"
+
+
 # --- the simulation ----------------------------------------------------------------------------------------------
 
 
@@ -94,18 +114,33 @@ def learning_curves(
     return simulate(kernel, labels, criteria=criteria, n_labels=last, n_runs=runs, n_test=n_test, random_state=seed)
 
 
-def summarise(curves: LearningCurves) -> str:
-    """The end of every curve, and how many labels the criterion needed for what random selection reached."""
+def summarise(curves: LearningCurves, rounds: int | None = None) -> str:
+    """The end of every curve, how many labels the criterion needed for what random selection reached, and what these
+    figures rest on.
+
+    Parameters
+    ----------
+    curves : from ``learning_curves``
+    rounds : how many were asked for; that there are fewer is said
+    """
+    first = next(iter(curves.scores))
+    runs = len(curves.scores[first])
     lines = []
     for name in curves.scores:
-        mean, error = 100 * curves.mean(name)[-1], 100 * curves.standard_error(name)[-1]
-        lines.append(f"{name}: {mean:.1f} ± {error:.1f} % after {curves.n_labels[-1]} labels")
-    first = next(iter(curves.scores))
+        # a single run says nothing of the spread, which is not zero
+        spread = f" ± {100 * curves.standard_error(name)[-1]:.1f}" if runs > 1 else ""
+        lines.append(f"{name}: {100 * curves.mean(name)[-1]:.1f}{spread} % after {curves.n_labels[-1]} labels")
     reached = curves.labels_to_reach(first, float(curves.mean("random")[-1]))
     if first != "random" and reached is not None:
         lines.append(f"{first} reaches the end of random selection with {reached} of {curves.n_labels[-1]} labels")
     elif first != "random":
         lines.append(f"{first} does not reach the end of random selection")
+    n_test = int(curves.confusions[first].sum()) // runs
+    several = f"{runs} runs, each with {n_test} test images of its own; ± is the standard error over runs"
+    lines.append(f"mean accuracy per class, from {several if runs > 1 else f'1 run with {n_test} test images'}")
+    done = int(curves.n_labels[-1] - curves.n_labels[0])
+    if rounds is not None and done < rounds:
+        lines.append(f"{rounds} rounds were cut to {done}: after them every image that is not for testing has a label")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import screen
-from patchbag.cli.files import check_output_folder, check_outputs, feature_cache, readable_pool
+from patchbag.cli.files import check_output_folder, check_outputs, feature_cache, move_answers, readable_pool
 from patchbag.cli.options import (
     CacheOption,
     JobsOption,
@@ -149,7 +149,8 @@ def active(
         int | None, typer.Option(min=1, help="Labels to ask for; default: until you quit, 50 in a simulation.")
     ] = None,
     move: Annotated[
-        bool, typer.Option("--move", help="Move labelled images into the sub-folder of their class.")
+        bool,
+        typer.Option("--move", help="Move images with an answer, now or earlier, into the sub-folder of their class."),
     ] = False,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Replay a labelled folder against random choice and draw the curves.")
@@ -173,9 +174,19 @@ def active(
     categorizer = make_categorizer(recipe, settings, seed, False)
     book = LabelFile.open(labels or folder / "labels.csv")
     if simulate:
+        if move:
+            screen.say("--move is ignored: a simulation moves nothing", "yellow")
+        if labels is not None:
+            read = f"its answers ({len(book.answers)}) are read" if labels.exists() else "there is no such file"
+            screen.say(f"--labels {labels}: {read}, and a simulation writes none", "yellow")
         check_outputs(Path(f"{output}.png"), Path(f"{output}.json"))
     elif folder.is_dir():  # else a folder that is misspelt would be made here
         check_outputs(book.path, replaced=True)
+    if move and not simulate:
+        images, moved = move_answers(folder, book)
+        if moved and None not in images.labels:
+            screen.result(terminal.next_step(images, book.path, move))
+            return
     with feature_cache(cache) as place, settings_to_blame(settings):
         categorizer.set_params(n_jobs=jobs, cache=place)
         images = readable_pool(folder, book, categorizer, simulate)
@@ -183,9 +194,9 @@ def active(
         with screen.working(f"comparing {len(images)} images"):
             kernel = terminal.pool_kernel(pipeline, images.full_paths(), None if simulate else images.labels)
     if simulate:
-        with screen.working(f"simulating {runs} runs"):
+        with screen.working(f"simulating {runs} run{'' if runs == 1 else 's'}"):
             curves = terminal.learning_curves(kernel, images.labels, criterion, rounds or 50, runs, seed)
-        screen.result(terminal.summarise(curves))
+        screen.result(terminal.summarise(curves, rounds or 50))
         for path in terminal.write_curves(curves, output, f"{folder.resolve().name}, {recipe}"):
             screen.result(path)
         return
@@ -196,6 +207,7 @@ def active(
     left = sum(label is None for label in images.labels)
     new = f"{given} new label{'' if given == 1 else 's'}"
     screen.result(f"{new}, {left} of {len(images)} images without one; see {book.path}")
+    screen.result(terminal.next_step(images, book.path, move))
 
 
 @app.command("cache")

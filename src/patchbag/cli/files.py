@@ -75,10 +75,10 @@ def describe_images(categorizer: Any, paths: list[str]) -> list[Any]:
 
 def colors_of(folder: Path, wanted: bool) -> bool:
     """Whether to train on colours: if that is wanted, and some image of the folder has any."""
-    from patchbag.datasets import open_folder
+    from patchbag.active.folder import open_labelled
     from patchbag.images import ImageError, has_color
 
-    paths = open_folder(folder).paths if wanted else []
+    paths = open_labelled(folder).paths if wanted else []
     for path in paths[:: max(1, len(paths) // SAMPLED)]:
         with contextlib.suppress(ImageError):  # listed when all images are described
             if has_color(path):
@@ -91,11 +91,13 @@ def colors_of(folder: Path, wanted: bool) -> bool:
 def readable_folder(folder: Path, categorizer: Any) -> tuple[Any, list[Any]]:
     """The images of a labelled folder that can be described, and the others.
 
-    Says what of the folder is not used: files, sub-folders, and classes none of whose images can be read.
+    Says what of the folder is not used: files, sub-folders, images without a label, and classes none of whose images
+    can be read.
     """
-    from patchbag.datasets import FolderError, open_folder
+    from patchbag.active.folder import open_labelled
+    from patchbag.datasets import FolderError
 
-    images = open_folder(folder)
+    images = open_labelled(folder)
     for remark in images.remarks:
         screen.say(remark, "yellow")
     failures = describe_images(categorizer, images.paths)
@@ -108,6 +110,21 @@ def readable_folder(folder: Path, categorizer: Any) -> tuple[Any, list[Any]]:
     if len(kept.classes) < 2:
         raise FolderError(f"{folder}: fewer than two classes have an image that can be read")
     return kept, failures
+
+
+def move_answers(folder: Path, book: Any) -> tuple[Any, int]:
+    """Move the images that have an answer into the folders of their classes, and say so; returns all images and
+    how many were moved.
+    """
+    from patchbag.active.dialogue import move_answered
+    from patchbag.active.folder import open_partly_labelled
+
+    images = open_partly_labelled(folder)
+    moved = move_answered(images, book)
+    if moved:
+        several = f"{moved} images that had a label into the folders of their classes"
+        screen.result(f"moved {'an image that had a label into the folder of its class' if moved == 1 else several}")
+    return images, moved
 
 
 def readable_pool(folder: Path, book: Any, categorizer: Any, labelled: bool) -> Any:
