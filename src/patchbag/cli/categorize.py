@@ -124,7 +124,7 @@ def evaluate(
     jobs: JobsOption = -1,
     cache: CacheOption = True,
 ) -> None:
-    """Measure a recipe on a folder: accuracy over random splits, an HTML report and a JSON file."""
+    """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
     from patchbag.datasets import half_of_smallest
     from patchbag.evaluation import evaluate as run
 

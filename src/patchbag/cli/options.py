@@ -36,7 +36,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-FolderArgument = Annotated[Path, typer.Argument(help="Folder with one sub-folder of images a class.")]
+FolderArgument = Annotated[
+    Path, typer.Argument(help="Folder with one sub-folder of images a class, or labelled by 'patchbag active'.")
+]
 RecipeOption = Annotated[str, typer.Option("--recipe", "-r", help="How images are compared; see 'patchbag recipes'.")]
 SetOption = Annotated[
     list[str] | None,
