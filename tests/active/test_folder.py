@@ -120,3 +120,14 @@ def test_names_with_commas_and_unusual_line_ends_come_back_as_they_were(tmp_path
     for name in names:
         book.put(name, "cat")
     assert LabelFile.open(tmp_path / "l.csv").answers == dict.fromkeys(names, "cat")
+
+
+def test_further_columns_stay_when_answers_are_written(tmp_path):
+    path = tmp_path / "l.csv"
+    path.write_text("image,notes,label\na.png,dark,cat\nb.png,,\n", encoding="utf-8")
+    book = LabelFile.open(path)
+    book.put("c.png", "cow")
+    book.rename({"a.png": "cat/a.png"})
+    assert path.read_text(encoding="utf-8").splitlines() == [
+        "image,label,notes", "cat/a.png,cat,dark", "b.png,,", "c.png,cow,"
+    ]  # fmt: skip

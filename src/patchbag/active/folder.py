@@ -100,10 +100,14 @@ def open_partly_labelled(folder: str | os.PathLike[str]) -> PartlyLabelled:
 
 @dataclass
 class LabelFile:
-    """Answers on disk: image → label, None for an image that was skipped.  Written whole after every answer."""
+    """Answers on disk: image → label, None for an image that was skipped.  Written whole after every answer.
+
+    ``others`` holds what further columns say of an image: a person's notes, say, which stay.
+    """
 
     path: Path
     answers: dict[str, str | None] = field(default_factory=dict)
+    others: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> LabelFile:
@@ -114,7 +118,7 @@ class LabelFile:
         try:
             # spreadsheets write a byte order mark, which would become part of the name of the first column
             text = path.read_text(encoding="utf-8-sig")
-            return cls(path, parse_json(text) if path.suffix.lower() == ".json" else parse_csv(text))
+            return cls(path, parse_json(text)) if path.suffix.lower() == ".json" else cls(path, *parse_csv(text))
         except FolderError as error:
             raise FolderError(f"{path}, {error}") from error
         except OSError as error:
@@ -138,6 +142,7 @@ class LabelFile:
     def rename(self, paths: dict[str, str]) -> None:
         """Keep the answers to images that were moved, before → after, and write the file."""
         self.answers = {paths.get(image, image): label for image, label in self.answers.items()}
+        self.others = {paths.get(image, image): values for image, values in self.others.items()}
         self._write()
 
     def _write(self) -> None:
@@ -148,14 +153,16 @@ class LabelFile:
             if self.path.suffix.lower() == ".json":
                 json.dump(self.answers, file, indent=1, ensure_ascii=False)
             else:
-                writer = csv.writer(file)
-                writer.writerow(["image", "label"])
-                writer.writerows([image, label or ""] for image, label in self.answers.items())
+                further = list(dict.fromkeys(name for values in self.others.values() for name in values))
+                writer = csv.DictWriter(file, ["image", "label", *further], restval="")
+                writer.writeheader()
+                for image, label in self.answers.items():
+                    writer.writerow({"image": image, "label": label or "", **self.others.get(image, {})})
         partial.replace(self.path)
 
 
-def parse_csv(text: str) -> dict[str, str | None]:
-    """Answers from lines of comma-separated values with a header; an empty text has none.
+def parse_csv(text: str) -> tuple[dict[str, str | None], dict[str, dict[str, str]]]:
+    """Answers, and what further columns say, from comma-separated values with a header; an empty text has none.
 
     Raises
     ------
@@ -165,11 +172,12 @@ def parse_csv(text: str) -> dict[str, str | None]:
         when a line has too few or too many columns: which of them is the label is then anyone's guess
     """
     if not text.strip():
-        return {}
+        return {}, {}
     reader = csv.DictReader(io.StringIO(text), restkey=BEYOND)
     if not {"image", "label"} <= set(reader.fieldnames or ()):
         raise ValueError(f"the header is {reader.fieldnames}")
     answers: dict[str, str | None] = {}
+    others: dict[str, dict[str, str]] = {}
     for row in reader:
         extra = row.pop(BEYOND, None)
         if row["image"] is None or row["label"] is None or any(extra or ()):
@@ -178,8 +186,11 @@ def parse_csv(text: str) -> dict[str, str | None]:
                 f"line {reader.line_num}: expected the columns {columns}, got {'more' if extra else 'fewer'}; correct "
                 "that line (an image that was skipped has a comma and no label, a name with a comma has quotes)"
             )
-        answers[row["image"]] = row["label"] or None
-    return answers
+        image = row.pop("image")
+        answers[image] = row.pop("label") or None
+        if row:
+            others[image] = {name: value or "" for name, value in row.items()}
+    return answers, others
 
 
 def parse_json(text: str) -> dict[str, str | None]:
