@@ -208,7 +208,8 @@ def test_given_kernels_are_compared_under_every_classifier(picture_folder, monke
             {"name": "GP", "kernels": ["spm"], "train_per_class": 6, "published": 50.0},
             {"name": "SVM", "kernels": ["spm"], "classifier": "svm", "train_per_class": 6},
             {"name": "NN", "kernels": ["spm"], "classifier": "nn", "train_per_class": 6},
-            {"name": "all", "over": {"train_per_class": [3, 6]}, "settings": {"l2": 1.0}},
+            {"name": "all", "over": {"train_per_class": [3, 6]}, "published": [float("nan"), 70.0],
+             "settings": {"l2": 1.0}},
         ],
     }  # fmt: skip
     journal = Journal()
@@ -216,7 +217,7 @@ def test_given_kernels_are_compared_under_every_classifier(picture_folder, monke
     assert [row["name"] for row in rows] == ["GP", "SVM", "NN", "all, 3", "all, 6"] and rows[0]["published"] == 50
     assert all(row["mean"] > 60 and len(row["accuracies"]) == 2 for row in rows)
     assert np.shape(rows[3]["weights"]) == (2, 4) and rows[1]["weights"] is None
-    assert (rows[4]["x"], rows[4]["series"]) == (6, "all")
+    assert (rows[4]["x"], rows[4]["series"], rows[4]["published"], rows[3]["published"]) == (6, "all", 70.0, None)
 
     monkeypatch.setattr("patchbag.experiments.kernel_studies._classify", lambda *a: pytest.fail("is in the journal"))
     assert run_experiment(spec, picture_folder.parent, splits=2, n_jobs=1, journal=journal)["runs"] == rows

@@ -114,7 +114,9 @@ def open_folder(
     if len(classes) < min_classes:
         have = f"found images in {len(classes)} sub-folder{'' if len(classes) == 1 else 's'}"
         have += f" ({classes[0]})" if classes else ""
-        have += f" and {len(loose)} images that are in no sub-folder" if loose else ""
+        if loose:
+            many = "1 image that is" if len(loose) == 1 else f"{len(loose)} images that are"
+            have += f" and {many} in no sub-folder ('patchbag active' asks for labels)"
         have += f"; {shortened(empty, 3, '; ')}" if empty else ""
         raise FolderError(
             f"{root} needs at least {min_classes} sub-folders with images, one a class, such as "

@@ -140,7 +140,8 @@ def evaluate(
         with screen.working("starting") as tell:
             result = run(images, categorizer, train_per_class=train_per_class, splits=splits, seed=seed, progress=tell)
     result.recipe, result.describing = recipe, describing
-    print_evaluation(result, f"{splits} split{'s' if splits > 1 else ''}, {train_per_class} training images a class")
+    many = [f"{n} {what}{'s' if n > 1 else ''}" for n, what in ((splits, "split"), (train_per_class, "training image"))]
+    print_evaluation(result, f"{many[0]}, {many[1]} a class")
     write_evaluation(result, failures, json_path, report, folder.resolve().name)
 
 

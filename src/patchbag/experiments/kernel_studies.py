@@ -27,7 +27,7 @@ Row = dict[str, Any]
 Tell = Callable[[str], None]
 
 # classifiers on kernel matrices, and the parameters that a run may set
-CLASSIFIERS = {
+PARAMETERS = {
     "gp": sorted(GaussianProcessCategorizer().get_params()),
     "svm": sorted(SVC().get_params()),
     "nn": [],
@@ -48,9 +48,9 @@ def check_kernel_runs(spec: dict[str, Any]) -> None:
         if unknown:
             raise ExperimentError(f"{where}: no kernel {unknown[0]!r}; there are {', '.join(known)} (kernels.use)")
         classifier = run.get("classifier", "gp")
-        if classifier not in CLASSIFIERS:
-            raise ExperimentError(f"{where}: classifier must be one of {', '.join(CLASSIFIERS)}, got {classifier!r}")
-        parameters = CLASSIFIERS[classifier]
+        if classifier not in PARAMETERS:
+            raise ExperimentError(f"{where}: classifier must be one of {', '.join(PARAMETERS)}, got {classifier!r}")
+        parameters = PARAMETERS[classifier]
         strange = [name for name in run.get("settings", {}) if name not in parameters]
         if strange:
             raise ExperimentError(
@@ -64,7 +64,8 @@ def _classify(
     """Labels of the test images by one of the paper's classifiers, and the weights of the kernels where it has any."""
     gram, rows = stack[train][:, train], stack[test][:, train]
     if name == "gp":
-        model = GaussianProcessCategorizer(repair=True, **settings).fit(gram, labels[train])
+        # only the class is asked for, so nothing is calibrated
+        model = GaussianProcessCategorizer(**({"repair": True, "calibrate": False} | settings)).fit(gram, labels[train])
         return model.predict(rows), model.weights_
     gram, rows = gram.mean(axis=2), rows.mean(axis=2)
     if name == "svm":
