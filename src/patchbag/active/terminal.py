@@ -160,6 +160,7 @@ def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: st
             curves.n_labels, mean, error, label=name, color=color, capsize=2, errorevery=max(1, len(mean) // 15)
         )
     axes.set(xlabel="labels", ylabel="mean accuracy per class, %", title=title)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(plot_path, dpi=130)
