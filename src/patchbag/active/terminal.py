@@ -150,6 +150,7 @@ def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: st
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     plot_path, data_path = Path(f"{stem}.png"), Path(f"{stem}.json")
     plot_path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +161,7 @@ def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: st
             curves.n_labels, mean, error, label=name, color=color, capsize=2, errorevery=max(1, len(mean) // 15)
         )
     axes.set(xlabel="labels", ylabel="mean accuracy per class, %", title=title)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(plot_path, dpi=130)
