@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF
 from threadpoolctl import threadpool_limits
 
 from patchbag.active import ActiveLearner
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
 
 POOL, LABELS, CLASSES, ROUNDS = 5000, 600, 15, 15
 

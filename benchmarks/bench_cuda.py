@@ -18,7 +18,7 @@ from patchbag.encodings.fisher import fisher_vector
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import check_parameters
 from patchbag.mixture.statistics import collect
-from patchbag.similarity.mixtures import MixtureKernel
+from patchbag.similarity.mixtures.kernel import MixtureKernel
 
 N_BAGS, SIZE, D, K = 500, 4000, 64, 256
 N_IMAGES, N_REFERENCES = 3000, 1500

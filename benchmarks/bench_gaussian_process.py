@@ -18,9 +18,9 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
 from threadpoolctl import threadpool_limits
 
-from patchbag.classifiers.gaussian_posterior import GaussianPosterior
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
-from patchbag.classifiers.kernel_combination import learn_combination
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.combination import learn_combination
+from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior
 
 N_CLASSES, PER_CLASS, N_KERNELS, LOOP_CLASSES = 101, 15, 4, 3
 

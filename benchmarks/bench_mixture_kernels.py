@@ -18,10 +18,10 @@ from numba import njit, prange
 from patchbag.mixture.adaptation import MAPAdaptation, Mixtures
 from patchbag.mixture.parameters import check_parameters
 from patchbag.mixture.statistics import Statistics
-from patchbag.similarity.context import contextual_similarity
-from patchbag.similarity.matching import kl_matched, product_one_to_many
-from patchbag.similarity.one_to_one import product_one_to_one, symmetric_kl_one_to_one
-from patchbag.similarity.references import reference_weights
+from patchbag.similarity.mixtures.context import contextual_similarity
+from patchbag.similarity.mixtures.matching import kl_matched, product_one_to_many
+from patchbag.similarity.mixtures.one_to_one import product_one_to_one, symmetric_kl_one_to_one
+from patchbag.similarity.mixtures.references import reference_weights
 
 K, D = 128, 50
 

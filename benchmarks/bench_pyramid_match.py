@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from patchbag.bags import Bags
-from patchbag.similarity.pyramid_match import PyramidMatchKernel
+from patchbag.similarity.sets.pyramid_match import PyramidMatchKernel
 
 
 def make_bags(n: int, low: int, high: int, seed: int = 0) -> Bags:

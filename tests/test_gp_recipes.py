@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from patchbag import Categorizer, cli, make_recipe, storage
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
 from patchbag.experiments import (
     ExperimentError,
     Journal,

@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 
 import patchbag
 from patchbag import Categorizer, LinearClassifier, UniversalMixture, storage
-from patchbag.similarity.context_histograms import ContextualHistograms
+from patchbag.similarity.histograms.context import ContextualHistograms
 from patchbag.storage import ModelFileError
 
 # written by version 0.1.0 of patchbag (tests/data/make_model.py); it must load for ever

@@ -2,13 +2,15 @@
 """Several datasets of the same images side by side: bags of orientations and bags of colours, say.
 
 ``Channels`` is cut like one dataset, so that ``GridSearchCV`` and ``train_test_split`` keep the kinds of features
-together.  ``LateFusion`` and ``KernelUnion`` take from it what each of their branches works on.
+together.  ``Channel`` picks one of them: the first step of a branch of ``LateFusion`` or ``KernelUnion``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
+
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from patchbag.records import sample_index
 
@@ -63,3 +65,35 @@ def _take(data: Any, index: Any) -> Any:
     if isinstance(data, list):
         return data[index] if isinstance(index, slice) else [data[i] for i in index]
     return data[index]
+
+
+class Channel(TransformerMixin, BaseEstimator):
+    """One dataset out of ``Channels``: the first step of a branch.
+
+    Parameters
+    ----------
+    name : of the channel
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Nothing to learn."""
+        return self
+
+    def transform(self, X: Any) -> Any:
+        if not isinstance(X, Channels):
+            raise ValueError(
+                f"expected Channels with a dataset named {self.name!r}, got a {type(X).__name__}; "
+                "give images to the whole recipe, or Channels(name=dataset, ...)"
+            )
+        if self.name not in X.names:
+            raise ValueError(
+                f"there is no channel {self.name!r} among {', '.join(X.names)}; "
+                "describe images by it too (features.use), or leave the kernels on it out (kernels.use)"
+            )
+        return X[self.name]

@@ -17,8 +17,9 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from patchbag.channels import Channel
 from patchbag.classifiers.fusion import LateFusion
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
 from patchbag.classifiers.linear import LinearClassifier
 from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.latent_fisher import LatentFisherVector
@@ -27,6 +28,7 @@ from patchbag.encodings.normalize import Normalizer
 from patchbag.encodings.polya import PolyaEncoding
 from patchbag.encodings.topics import PLSAFisher
 from patchbag.encodings.words import BagOfWords
+from patchbag.features.channels import FeatureChannels
 from patchbag.features.color import ColorStatistics
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.geometric_blur import GeometricBlur
@@ -35,17 +37,18 @@ from patchbag.mixture.adaptation import MAPAdaptation
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.maximum_likelihood import MaximumLikelihoodMixtures
 from patchbag.mixture.statistics import UniversalStatistics
-from patchbag.similarity.context import ContextualSimilarity
 from patchbag.similarity.definite import DefiniteKernel
-from patchbag.similarity.histograms import HistogramKernel
-from patchbag.similarity.mixtures import MixtureKernel
-from patchbag.similarity.pyramid_match import PyramidMatchKernel
-from patchbag.similarity.references import ReferenceWeights
-from patchbag.similarity.set_distances import MinimumDistanceKernel
-from patchbag.similarity.sets import METHODS as SET_METHODS
-from patchbag.similarity.sets import SetKernel
-from patchbag.similarity.spatial_match import SpatialPyramidMatch
-from patchbag.similarity.union import Channel, FeatureChannels, InnerProductKernel, KernelUnion
+from patchbag.similarity.histograms.kernel import HistogramKernel
+from patchbag.similarity.inner_product import InnerProductKernel
+from patchbag.similarity.mixtures.context import ContextualSimilarity
+from patchbag.similarity.mixtures.kernel import MixtureKernel
+from patchbag.similarity.mixtures.references import ReferenceWeights
+from patchbag.similarity.sets.kernel import METHODS as SET_METHODS
+from patchbag.similarity.sets.kernel import SetKernel
+from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel
+from patchbag.similarity.sets.pyramid_match import PyramidMatchKernel
+from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
+from patchbag.similarity.union import KernelUnion
 
 Steps = list[tuple[str, Any]]
 

@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from patchbag.active.learner import ActiveLearner, is_missing
 from patchbag.active.query import GaussianProcessQuery
 from patchbag.active.stopping import judge, kappa
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
 
 RNG = np.random.default_rng(0)
 Y = np.array(["ant", "bee", "cow"])[np.arange(90) % 3]

@@ -11,7 +11,8 @@ from sklearn.svm import SVC
 
 from patchbag.active.folder import PartlyLabelled
 from patchbag.active.terminal import learning_curves, next_step, pool_kernel, summarise, write_curves
-from patchbag.similarity.union import InnerProductKernel, KernelUnion
+from patchbag.similarity.inner_product import InnerProductKernel
+from patchbag.similarity.union import KernelUnion
 
 
 def two_groups(n: int, seed: int = 0) -> np.ndarray:

@@ -7,7 +7,7 @@ from oracles import mixture as oracle
 from patchbag import BagOfWords, Bags, DenseSIFT, FisherVector, MAPAdaptation, UniversalMixture, UniversalStatistics
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.accumulate import accumulate_dense, log_densities
-from patchbag.mixture.parameters import check_parameters
+from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.spatial import SpatialPyramid, parse_grid
 from patchbag.mixture.statistics import Statistics, collect
 
@@ -99,7 +99,7 @@ def test_statistics_of_different_mixtures_do_not_mix(bags, mixture):
     unknown = Statistics(theirs.s0, theirs.s1, theirs.s2)
     assert np.array_equal((mine + unknown).s0, mine.s0 + theirs.s0)
     equal = check_parameters(mixture.weights_, other.means - 1, mixture.variances_)
-    assert equal == check_parameters(equal.weights, equal.means.copy(), equal.variances) and equal != other
+    assert equal == GaussianParameters(equal.weights, equal.means.copy(), equal.variances) and equal != other
     with pytest.raises(ValueError, match="another universal mixture than the one to adapt"):
         MAPAdaptation().fit(mine).transform(theirs)
 

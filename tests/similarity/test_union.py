@@ -7,11 +7,14 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from patchbag import BagPCA, Channels, DenseSIFT, GeometricBlur
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.channels import Channel
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.features.channels import FeatureChannels
 from patchbag.runtime import apply_runtime, extractors
-from patchbag.similarity.set_distances import MinimumDistanceKernel
-from patchbag.similarity.spatial_match import SpatialPyramidMatch
-from patchbag.similarity.union import Channel, FeatureChannels, InnerProductKernel, KernelUnion
+from patchbag.similarity.inner_product import InnerProductKernel
+from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel
+from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
+from patchbag.similarity.union import KernelUnion
 
 
 def spatial(channel: str) -> Pipeline:

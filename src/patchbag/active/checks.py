@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.classifiers.kernel_stack import check_kernel, stack_kernels
+from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel, stack_kernels
 
 
 def check_pool_kernel(X: Any, repair: bool = False) -> np.ndarray:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from patchbag.classifiers.membership import winning_probabilities
+from patchbag.classifiers.gaussian_process.membership import winning_probabilities
 
 CRITERIA = ("uncertainty", "margin", "variance", "influence", "entropy", "one_vs_all", "random")
 

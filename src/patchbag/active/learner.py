@@ -47,7 +47,7 @@ from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, util
 from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
 from patchbag.active.stopping import StoppingHint, judge, kappa
-from patchbag.classifiers.membership import membership, winning_probabilities
+from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
 
 BATCHES = ("diverse", "per_class", "top")
 COLD_STARTS = ("typical", "farthest", "random")

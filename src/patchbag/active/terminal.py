@@ -23,9 +23,9 @@ import numpy as np
 from patchbag.active.folder import LABEL_FILES, PartlyLabelled
 from patchbag.active.simulation import LearningCurves, simulate
 from patchbag.bags import Bags
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
-from patchbag.classifiers.kernel_stack import check_kernel
-from patchbag.similarity.union import InnerProductKernel
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel
+from patchbag.similarity.inner_product import InnerProductKernel
 
 
 def pool_kernel(pipeline: Any, images: Any, labels: Any = None) -> np.ndarray:

@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 
 from patchbag.active.criteria import CRITERIA
 from patchbag.active.simulation import LearningCurves, simulate
-from patchbag.classifiers.gaussian_process import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
 from patchbag.datasets import random_split
 from patchbag.experiments.files import ExperimentError
 from patchbag.experiments.journal import Journal

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from patchbag import __version__
+from patchbag.channels import Channel
 from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.features.cache import content_digest, open_cache
+from patchbag.features.channels import FeatureChannels
 from patchbag.runtime import apply_runtime
-from patchbag.similarity.union import Channel, FeatureChannels, KernelUnion
+from patchbag.similarity.union import KernelUnion
 
 RUNTIME = ("n_jobs", "n_threads", "cache", "memory", "verbose")
 

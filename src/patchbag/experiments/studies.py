@@ -38,7 +38,7 @@ def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell) -> list
     δ at which p3 is as far from q as p1 is, by numerical integration; and the mixture weights of q over the three.
     """
     from patchbag.mixture.adaptation import Mixtures
-    from patchbag.similarity.references import reference_weights
+    from patchbag.similarity.mixtures.references import reference_weights
 
     def skl(p: np.ndarray, q: np.ndarray) -> float:
         return float(((p - q) * np.log(p / q)).sum() * STEP)
@@ -89,7 +89,7 @@ def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell) -> lis
     from patchbag import Bags, UniversalMixture
     from patchbag.mixture.adaptation import MAPAdaptation
     from patchbag.mixture.maximum_likelihood import maximum_likelihood
-    from patchbag.similarity.mixtures import product_kernel, symmetric_kl
+    from patchbag.similarity.mixtures.kernel import product_kernel, symmetric_kl
 
     rng = np.random.default_rng(0)
     bags = Bags(rng.normal(size=(60_000, 50)).astype(np.float32), np.arange(0, 60_001, 1000))

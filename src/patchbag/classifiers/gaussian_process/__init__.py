@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian processes on kernels between images (kapoor2010)."""

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several kinds of features of the same images: described once by each, however many kernels use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from sklearn.base import TransformerMixin
+from sklearn.utils.metaestimators import _BaseComposition
+
+from patchbag.channels import Channels
+
+
+class FeatureChannels(TransformerMixin, _BaseComposition):
+    """Describe images by several features at once.
+
+    Parameters
+    ----------
+    channels : list of (name, feature extractor); the extractor "drop" leaves a channel out
+    use : names of the channels to describe images by; None for all of them
+
+    >>> FeatureChannels([("sift", DenseSIFT()), ("gb", GeometricBlur())]).transform(paths)["gb"]  # doctest: +SKIP
+    """
+
+    def __init__(self, channels: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
+        self.channels = channels
+        self.use = use
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return self._get_params("channels", deep=deep)
+
+    def set_params(self, **params: Any) -> Self:
+        self._set_params("channels", **params)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def _active(self) -> list[tuple[str, Any]]:
+        names = [name for name, _ in self.channels]
+        use = names if self.use is None else [self.use] if isinstance(self.use, str) else list(self.use)
+        unknown = [name for name in use if name not in names]
+        if unknown:
+            raise ValueError(f"use must name some of the channels {', '.join(names)}; got {self.use!r}")
+        active = [(name, feature) for name, feature in self.channels if feature != "drop" and name in use]
+        if not active:
+            raise ValueError("FeatureChannels needs at least one channel that is not 'drop'")
+        return active
+
+    def idle_features(self) -> list[Any]:
+        """Feature extractors that are listed and not used."""
+        used = [feature for _, feature in self._active()]
+        return [feature for _, feature in self.channels if not any(feature is one for one in used)]
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Check the parameters; features learn nothing."""
+        self._validate_names([name for name, _ in self.channels])
+        for _, feature in self._active():
+            feature.fit(X, y)
+        return self
+
+    def transform(self, X: Any) -> Channels:
+        """``Channels`` with one ``Bags`` a feature; channels that were made before are returned as they are."""
+        if isinstance(X, Channels):
+            return X
+        return Channels({name: feature.transform(X) for name, feature in self._active()})

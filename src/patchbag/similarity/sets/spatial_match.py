@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Spatial pyramid match: visual words in a pyramid of image cells (Lazebnik et al. 2006; kapoor2010, §5).
+
+Appearance and position are treated apart: every feature becomes its nearest visual word, and for each word a pyramid
+match is done in the space of image positions, with a grid of 2^l × 2^l cells at level l = 0 (whole image) to L
+(finest)::
+
+    K(X, Z) = sum_words ( 2^-L I_0 + sum_{l=1}^{L} 2^-(L-l+1) I_l )
+
+which is the pyramid match with weights 2^-(L-l), summed by parts.  I_l counts the features of the same word in the
+same cell. The coefficients sum to one, so the self-match of a bag is its number of features.  Cells are placed
+without a shift, as the centre of the image means something.
+
+The vocabulary is learned by k-means on sampled features, or given.  Cost: O(m K d) a bag for the words, O(m L) for the
+cells; the Gram matrix is the intersection of sparse histograms of pyramid_match.
+
+Positions are (x, y) in [0, 1]; a bag without them is an error unless ``n_levels`` is 1, when the kernel is that of a
+bag of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.metrics import pairwise_distances_argmin
+from threadpoolctl import threadpool_limits
+
+from patchbag.bags import Bags
+from patchbag.similarity.sets.bin_index import Histograms
+from patchbag.similarity.sets.pyramid_bins import count_keys
+from patchbag.similarity.sets.pyramid_match import IntersectionKernel, weighted
+
+MAX_LEVELS = 20  # a number of 64 bits then still holds any cell and any of millions of words
+
+
+def spatial_weights(n_levels: int) -> np.ndarray:
+    """(n_levels,) coefficients of the intersections, coarse to fine: 2^-L for level 0, 2^-(L-l+1) for l > 0."""
+    finest = n_levels - 1
+    return np.array([2.0**-finest] + [2.0 ** -(finest - l + 1) for l in range(1, n_levels)])
+
+
+def cell_of(positions: np.ndarray, level: int) -> np.ndarray:
+    """(total,) number of the cell of a 2^level × 2^level grid in which each (x, y) of [0, 1]² lies."""
+    side = 2**level
+    cell = np.clip((np.asarray(positions, dtype=float) * side).astype(np.int64), 0, side - 1)
+    return cell[:, 1] * side + cell[:, 0]
+
+
+class SpatialPyramidMatch(IntersectionKernel):
+    """Spatial pyramid match kernel between bags with positions.
+
+    Parameters
+    ----------
+    n_words : size of the vocabulary to learn
+    vocabulary : (K, d) words to use instead
+    n_levels : levels of the pyramid, at most 20; 3 means grids of 1, 4 and 16 cells
+    max_samples : features sampled to learn the words
+    normalize : divide by the root of the self-matches
+    """
+
+    def __init__(
+        self,
+        n_words: int = 200,
+        *,
+        vocabulary: Any = None,
+        n_levels: int = 3,
+        max_samples: int = 100_000,
+        normalize: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.n_words = n_words
+        self.vocabulary = vocabulary
+        self.n_levels = n_levels
+        self.max_samples = max_samples
+        self.normalize = normalize
+        self.random_state = random_state
+
+    def _fit_bins(self, bags: Bags) -> None:
+        if not 1 <= self.n_levels <= MAX_LEVELS or self.n_words < 1:
+            raise ValueError(
+                f"need n_levels from 1 to {MAX_LEVELS} and n_words >= 1, got {self.n_levels} and {self.n_words}"
+            )
+        if self.vocabulary is not None:
+            self.vocabulary_ = np.asarray(self.vocabulary, dtype=float)
+            if self.vocabulary_.ndim != 2 or self.vocabulary_.shape[1] != bags.dimension:
+                raise ValueError(
+                    f"the vocabulary has shape {self.vocabulary_.shape}, expected words of {bags.dimension} dimensions"
+                )
+            return
+        sample = bags.sample(self.max_samples, self.random_state).astype(float)
+        if len(sample) < self.n_words:
+            raise ValueError(f"{len(sample)} features cannot make {self.n_words} words; lower n_words or add bags")
+        kmeans = MiniBatchKMeans(self.n_words, n_init=1, batch_size=4096, random_state=self.random_state)
+        with threadpool_limits(limits=1):  # the words must not depend on the number of threads
+            self.vocabulary_ = kmeans.fit(sample).cluster_centers_
+
+    def _parts(self, bags: Bags) -> Iterator[Histograms]:
+        if bags.positions is None and self.n_levels > 1:
+            raise ValueError("the spatial pyramid needs positions and the bags have none; extract them, or n_levels=1")
+        words = pairwise_distances_argmin(np.asarray(bags.values, dtype=float), self.vocabulary_).astype(np.uint64)
+        for level, weight in enumerate(spatial_weights(self.n_levels)):
+            keys = words.copy()
+            if level:
+                keys = keys * np.uint64(4**level) + cell_of(bags.positions, level).astype(np.uint64)
+            yield weighted(count_keys(keys, bags.offsets), weight)
