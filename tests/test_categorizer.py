@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from patchbag import Bags, Categorizer
 from patchbag.recipes import RECIPES, make_recipe
-from patchbag.runtime import apply_runtime, extractors
+from patchbag.steps import apply_runtime, extractors
 
 SMALL = {"recipe__statistics__mixture__n_components": 4, "recipe__statistics__projection__n_components": 12}
 

@@ -18,7 +18,7 @@ from patchbag.experiments import (
     run_pipeline,
     write_results,
 )
-from patchbag.runtime import extractors
+from patchbag.steps import extractors
 
 # smaller trees, vocabularies and bags: the same steps in a fraction of the time
 SMALL = {

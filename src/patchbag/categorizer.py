@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags
 from patchbag.classifiers.fusion import LateFusion
 from patchbag.recipes import make_recipe
-from patchbag.runtime import apply_runtime
+from patchbag.steps import apply_runtime
 
 CHUNK = 256
 NO_COLOR = (

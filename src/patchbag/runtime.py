@@ -1,60 +1,158 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What concerns the machine and not the model: workers, the cache of features, and the seed of a run.
+"""What concerns the machine and not the model: workers, the device, the seed of a run, where features are stored.
 
-A pipeline holds these as parameters of its steps, wherever they stand; the functions here find and set them.
+    with runtime_context(n_jobs=-1, seed=7):
+        model.fit(bags, labels)
+
+**Workers** are joblib's.  An estimator's ``n_jobs=None`` asks the context, as everywhere in scikit-learn: one worker,
+unless ``runtime_context`` or ``joblib.parallel_config`` says otherwise.  There is one seam, :func:`parallel_map`:
+threads by default, and whatever backend the caller has configured (processes, Dask, Ray) without a line of ours.  Work
+is cut into jobs by the data alone, results come back in the order of the jobs, and BLAS runs on one thread in each: the
+same bits on any backend and any number of workers.  Loops that Numba runs in parallel are made by :func:`parallel_njit`
+and use as many threads as there are workers, so that ``n_jobs=1`` means one thread everywhere.
+
+**Seed.**  An estimator whose ``random_state`` is None takes the context's, by :func:`check_random_state`; where there
+is none either, NumPy's global generator, as scikit-learn does.
+
+**Device** ("cpu" or "cuda") is where steps that can choose put their arrays, **store** the folder of described features
+(:mod:`patchbag.collection.store`).
+
+Nothing here is set on the steps of a pipeline: a fitted model does not know on which machine it runs.
 """
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from patchbag.features.extraction import FeatureExtractor
+import sklearn.utils
+from joblib import Parallel, delayed, effective_n_jobs, parallel_config
+from threadpoolctl import ThreadpoolController
 
-
-def parts(pipeline: Any) -> list[Any]:
-    """The pipeline and the fitted pipelines inside it."""
-    found = [pipeline]
-    for _, step in getattr(pipeline, "steps", []):
-        for _, branch in getattr(step, "branches_", []):
-            found += parts(branch)
-    return found
-
-
-def extractors(pipeline: Any) -> list[FeatureExtractor]:
-    """The feature extractors that a pipeline uses, wherever they stand in it."""
-    found: dict[str, FeatureExtractor] = {}
-    for part in parts(pipeline):
-        values = list(part.get_params(deep=True).values())
-        idle = {id(feature) for value in values for feature in getattr(value, "idle_features", list)()}
-        for value in values:
-            if isinstance(value, FeatureExtractor) and id(value) not in idle:
-                found.setdefault(str(value.get_params()), value)
-    return list(found.values())
+J = TypeVar("J")
+R = TypeVar("R")
 
 
-def takes_seed(step: Any, seed: Any) -> bool:
-    """Whether a step takes the seed of the run: not if somebody gave it one, other than its class starts with.
+@dataclass(frozen=True)
+class Runtime:
+    """What the present context says; workers are joblib's own affair."""
 
-    Features keep their own seed: every split of the images shares them, and so does the cache.
+    device: Literal["cpu", "cuda"] = "cpu"
+    seed: Any = None
+    store: Path | None = None
+
+
+_context: ContextVar[Runtime] = ContextVar("patchbag_runtime", default=Runtime())  # noqa: B039 - it is frozen
+
+
+def current_runtime() -> Runtime:
+    """Device, seed and store of the present context."""
+    return _context.get()
+
+
+@contextmanager
+def runtime_context(
+    *,
+    n_jobs: int | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+    seed: Any = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Iterator[Runtime]:
+    """Workers, device, seed and store for what is called inside; None leaves a setting as it is.
+
+    Parameters
+    ----------
+    n_jobs : workers, -1 for all cores; also the number of threads of BLAS and of compiled loops
+    device : where arrays live in steps that can run on a GPU
+    seed : for every estimator whose ``random_state`` is None
+    store : folder of described features
+
+    >>> with runtime_context(seed=3):
+    ...     current_runtime().seed
+    3
     """
-    default = inspect.signature(type(step)).parameters["random_state"].default
-    untouched = seed is default or (isinstance(seed, int) and seed == default)
-    return untouched and not isinstance(step, FeatureExtractor)
+    if device not in (None, "cpu", "cuda"):
+        raise ValueError(f'device must be "cpu" or "cuda", got {device!r}')
+    named = {"device": device, "seed": seed, "store": None if store is None else Path(store)}
+    token = _context.set(replace(_context.get(), **{k: v for k, v in named.items() if v is not None}))
+    try:
+        with ExitStack() as stack:
+            if n_jobs is not None:
+                stack.enter_context(parallel_config(n_jobs=n_jobs))
+                stack.enter_context(_pools().limit(limits=effective_n_jobs()))
+            yield _context.get()
+    finally:
+        _context.reset(token)
 
 
-def apply_runtime(pipeline: Any, *, n_jobs: int | None, cache: Any, random_state: Any = None) -> Any:
-    """Set workers, cache and (where given) the seed on every step that has such a parameter; own seeds are kept."""
-    for part in parts(pipeline):
-        settings: dict[str, Any] = {}
-        params = part.get_params(deep=True)
-        for name, value in params.items():
-            owner, _, last = name.rpartition("__")
-            if last == "n_jobs" and name != "n_jobs":
-                settings[name] = n_jobs
-            elif last == "cache":
-                settings[name] = cache
-            elif last == "random_state" and random_state is not None and takes_seed(params.get(owner, part), value):
-                settings[name] = random_state
-        part.set_params(**settings)
-    return pipeline
+def check_random_state(random_state: Any) -> Any:
+    """A generator from an estimator's ``random_state``; None asks the context for its seed."""
+    return sklearn.utils.check_random_state(_context.get().seed if random_state is None else random_state)
+
+
+def count_workers(n_jobs: int | None = None) -> int:
+    """The number of workers that ``n_jobs`` means here."""
+    return int(effective_n_jobs(n_jobs))
+
+
+@cache
+def _pools() -> ThreadpoolController:
+    return ThreadpoolController()  # looks at every loaded library: milliseconds, so once
+
+
+def _call(function: Callable[[J], R], caller: int, job: J) -> R:
+    if os.getpid() == caller:
+        return function(job)
+    with _pools().limit(limits=1):  # the caller's limit does not reach another process
+        return function(job)
+
+
+def parallel_map(
+    function: Callable[[J], R], jobs: Iterable[J], n_jobs: int | None = None, *, shared: bool = False
+) -> Iterator[R]:
+    """``function`` of every job, in order, on the workers of the context; BLAS runs single-threaded meanwhile.
+
+    Parameters
+    ----------
+    function : whatever else it needs, and the jobs, are sent to workers in other processes: cut the data into the jobs
+    n_jobs : workers, None for those of the context
+    shared : the function writes into arrays of the caller, so that threads it must be
+    """
+    jobs = list(jobs)
+    workers = min(count_workers(n_jobs), len(jobs))
+    with _pools().limit(limits=1, user_api="blas"):
+        if workers <= 1:
+            yield from map(function, jobs)
+            return
+        how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": "threads"}
+        pool = Parallel(n_jobs=workers, return_as="generator", **how)
+        yield from pool(delayed(_call)(function, os.getpid(), job) for job in jobs)
+
+
+def parallel_njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``numba.njit(parallel=True, ...)`` whose loops take as many threads as there are workers in the context."""
+    import numba
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled = numba.njit(**{"cache": True, "nogil": True, **options}, parallel=True)(function)
+
+        most = numba.get_num_threads()  # all that Numba was started with
+
+        @wraps(function)
+        def run(*arguments: Any) -> Any:
+            before = numba.get_num_threads()
+            numba.set_num_threads(min(count_workers(), most))
+            try:
+                return compiled(*arguments)
+            finally:
+                numba.set_num_threads(before)
+
+        return run
+
+    return decorate

@@ -10,11 +10,11 @@ from patchbag import BagPCA, Channels, DenseSIFT, GeometricBlur
 from patchbag.channels import Channel
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
 from patchbag.features.channels import FeatureChannels
-from patchbag.runtime import apply_runtime, extractors
 from patchbag.similarity.inner_product import InnerProductKernel
 from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel
 from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
 from patchbag.similarity.union import KernelUnion
+from patchbag.steps import apply_runtime, extractors
 
 
 def spatial(channel: str) -> Pipeline:

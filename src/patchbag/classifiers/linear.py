@@ -30,7 +30,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.threads import map_threads
+from patchbag.runtime import parallel_map
 
 C_GRID = (1.0, 10.0, 100.0)
 GRAM_LIMIT = 6000
@@ -68,7 +68,7 @@ def svm_dual(gram: np.ndarray, signs: np.ndarray, C: float) -> tuple[np.ndarray,
         dual[machine.support_] = machine.dual_coef_[0]
         return dual, float(machine.intercept_[0])
 
-    duals, intercepts = zip(*map_threads(train, range(signs.shape[1])))
+    duals, intercepts = zip(*parallel_map(train, range(signs.shape[1])))
     return np.stack(duals, axis=1), np.array(intercepts)
 
 

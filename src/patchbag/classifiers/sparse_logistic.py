@@ -49,7 +49,7 @@ from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.threads import count_threads
+from patchbag.runtime import count_workers as count_threads
 
 SCALES = ("columns", "global", None)
 # λ on the path, as fractions of the smallest λ that leaves nothing

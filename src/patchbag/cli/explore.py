@@ -167,7 +167,7 @@ def active(
     """Label images in the order in which it helps most, or simulate how much that saves."""
     from patchbag.active import CRITERIA, dialogue, terminal
     from patchbag.active.folder import LabelFile
-    from patchbag.runtime import apply_runtime
+    from patchbag.steps import apply_runtime
 
     if criterion not in CRITERIA:
         raise ValueError(f"--criterion must be one of {', '.join(CRITERIA)}; got {criterion!r}")

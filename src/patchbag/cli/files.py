@@ -59,7 +59,7 @@ def check_output_folder(folder: Path) -> None:
 
 def describe_images(categorizer: Any, paths: list[str]) -> list[Any]:
     """Describe every image once, filling the cache; returns the failures."""
-    from patchbag.runtime import extractors
+    from patchbag.steps import extractors
 
     failures: dict[int, Any] = {}
     pipeline = categorizer.recipe_ if hasattr(categorizer, "recipe_") else categorizer.pipeline()

@@ -42,6 +42,8 @@ from scipy.special import gammaln as _gammaln
 from scipy.special import polygamma as _polygamma
 from sklearn.exceptions import ConvergenceWarning
 
+from patchbag.runtime import parallel_njit
+
 LARGEST = 1e6
 SMALLEST = 1e-4
 _COLUMNS = 64
@@ -129,7 +131,7 @@ def log_gamma(x):
     return (y - 0.5) * log_positive(y) - y + 0.9189385332046727 + r * series - log_positive(product)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", parallel=True)
+@parallel_njit(error_model="numpy")
 def _word_sums(counts, alpha, value, gradient, curvature):
     """Sums over images of the three orders of ln Gamma(alpha_k + n_k) - ln Gamma(alpha_k), one entry per word."""
     n, K = counts.shape

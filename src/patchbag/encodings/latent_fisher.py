@@ -48,6 +48,7 @@ from patchbag.encodings.conjugate import log_positive, reciprocal_sum
 from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, infer_bag
 from patchbag.encodings.polya import as_counts, check_scale, polya_gradient
 from patchbag.mixture.statistics import Statistics
+from patchbag.runtime import parallel_njit
 
 BLOCKS = ("alpha", "m", "beta", "a", "b")
 _IMAGES = 8
@@ -96,7 +97,7 @@ def _images(s0, s1, s2, scale, prior, starts, out):
                             out[i, c, first + d] = rows[j, d]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _gradients(s0, s1, s2, scale, prior, starts, out):
     # a few images at a time, with one component's prior in the cache
     for block in prange((len(s0) + _IMAGES - 1) // _IMAGES):

@@ -46,6 +46,7 @@ from scipy.special import digamma as _digamma
 from scipy.special import gammaln, logsumexp
 
 from patchbag.encodings.conjugate import LARGEST, digamma, fit_gamma, fit_polya, log_gamma, log_positive
+from patchbag.runtime import parallel_njit
 
 SMALLEST_BETA = 1e-6
 
@@ -128,7 +129,7 @@ def _add_expectations(count, s1, s2, scale, m, beta, a, b, sums):
         sums[5, d] += log_gamma(shape) - shape * log_rate + 0.5 * log_positive(inverse)
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _expectations(s0, s1, s2, scale, prior, sums):
     """Sums over images and cells into sums (P, K, 6, D), from prior (4, P, K, D): m, beta, a, b."""
     n, C, K = s0.shape

@@ -59,6 +59,7 @@ from patchbag.encodings.polya import (
     pool_cells,
 )
 from patchbag.encodings.topics import check_topics, fit_plsa, topic_counts
+from patchbag.runtime import parallel_njit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -90,7 +91,7 @@ def _encode_image(counts, alpha, eta, eta_totals, base, max_iter, tol, scale, ou
         out[t] += shift
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _encode(counts, alpha, eta, eta_totals, base, max_iter, tol, scale, out):
     for i in prange(len(counts)):
         _encode_image(counts[i], alpha, eta, eta_totals, base, max_iter, tol, scale, out[i])

@@ -26,6 +26,7 @@ import numpy as np
 from numba import njit, prange
 
 from patchbag.encodings.conjugate import digamma, exp_nonpositive
+from patchbag.runtime import parallel_njit
 
 real = np.float32
 
@@ -177,7 +178,7 @@ def infer_image(counts, words, alpha, eta, eta_totals, max_iter, tol, scale):
     return weights, iterations
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _infer(counts, alpha, eta, eta_totals, max_iter, tol, scale, out, iterations):
     for i in prange(len(counts)):
         words = np.flatnonzero(counts[i])

@@ -50,6 +50,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.encodings.conjugate import LARGEST, digamma, fit_polya
 from patchbag.mixture.statistics import Statistics
+from patchbag.runtime import parallel_njit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -69,7 +70,7 @@ def _gradient_row(counts, alpha, base, scale, out):
         out[k] = digamma(alpha[k] + scale * counts[k]) - base[k] + shift
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _gradient(counts, alpha, base, scale, out):
     for i in prange(len(counts)):
         for c in range(counts.shape[1]):

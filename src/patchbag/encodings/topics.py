@@ -47,6 +47,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.encodings.conjugate import log_positive
 from patchbag.encodings.polya import as_counts, check_same_layout, pool_cells
+from patchbag.runtime import parallel_njit
 
 _BLOCKS = 16
 _TINY = 1e-300
@@ -99,7 +100,7 @@ def _block_step(counts, theta, pi, sums):
     return value
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _step(counts, theta, pi, sums, values):
     # the number of blocks is fixed so that sums do not depend on the number of threads
     n = len(counts)
@@ -126,7 +127,7 @@ def _fold_image(counts, theta, pi, max_iter, tol):
             break
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _fold(counts, theta, pi, max_iter, tol):
     for i in prange(len(counts)):
         _fold_image(counts[i], theta[i], pi, max_iter, tol)

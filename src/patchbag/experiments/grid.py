@@ -20,7 +20,7 @@ from patchbag.experiments.matrices import plain_parameters
 from patchbag.experiments.runs import check_runs, expand_runs, open_data, run_pipeline
 from patchbag.metrics import mean_class_accuracy
 from patchbag.records import Records
-from patchbag.runtime import apply_runtime
+from patchbag.steps import apply_runtime
 
 CHUNK = 256
 # bytes of kernels or vectors of all images up to which runs that differ in later steps share them

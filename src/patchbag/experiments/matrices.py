@@ -19,8 +19,8 @@ from patchbag.channels import Channel
 from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.features.cache import content_digest, open_cache
 from patchbag.features.channels import FeatureChannels
-from patchbag.runtime import apply_runtime
 from patchbag.similarity.union import KernelUnion
+from patchbag.steps import apply_runtime
 
 RUNTIME = ("n_jobs", "n_threads", "cache", "memory", "verbose")
 

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from patchbag.experiments.files import ExperimentError
 from patchbag.experiments.kernel_studies import Row, Tell, active_curves, given_kernels, make_row
 from patchbag.experiments.runs import expand_runs, run_pipeline
-from patchbag.runtime import apply_runtime
+from patchbag.steps import apply_runtime
 
 # fine enough that sums over it are integrals to ten digits
 GRID = np.linspace(-16, 16, 64_001)

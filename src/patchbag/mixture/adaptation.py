@@ -40,7 +40,7 @@ from patchbag.bags import Bags, as_bags
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.records import Records, shared
-from patchbag.threads import map_threads
+from patchbag.runtime import parallel_map
 
 WEIGHT_PRIORS = ("universal", "uniform")
 # images adapted together: their temporaries stay in the cache
@@ -226,7 +226,7 @@ def adapt_bags(
             parameters = adapt(found.s0[0], found.s1[0], found.s2[0], universal, **options)
         return parameters
 
-    columns = zip(*map_threads(job, range(len(bags)), n_threads))
+    columns = zip(*parallel_map(job, range(len(bags)), n_threads))
     weights, means, variances = (np.stack(c).astype(dtype) for c in columns)
     return Mixtures(weights, means, variances, universal).check(what="adapted mixtures")
 

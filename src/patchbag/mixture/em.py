@@ -19,7 +19,7 @@ import numpy as np
 from patchbag.mixture.accumulate import accumulate, raw_moments
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import JOB_ROWS
-from patchbag.threads import map_threads
+from patchbag.runtime import parallel_map
 
 
 def expectation(
@@ -44,7 +44,7 @@ def expectation(
     s0 = np.zeros(parameters.n_components)
     s12 = np.zeros((parameters.n_components, 2 * parameters.dimension))
     total = 0.0
-    for part0, part12, log_likelihood in map_threads(job, range(0, len(values), JOB_ROWS), n_threads):
+    for part0, part12, log_likelihood in parallel_map(job, range(0, len(values), JOB_ROWS), n_threads):
         s0 += part0[0]
         s12 += part12[0]
         total += log_likelihood

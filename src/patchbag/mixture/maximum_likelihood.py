@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags, as_bags
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.gaussian import UniversalMixture
-from patchbag.threads import map_threads
+from patchbag.runtime import parallel_map
 
 
 def maximum_likelihood(bags: Bags, mixture: UniversalMixture, n_threads: int | None = None) -> Mixtures:
@@ -56,7 +56,7 @@ def _train(
                 raise ValueError(f"bag {first + i} of {total}: {error}") from error
         return fitted.weights_, fitted.means_, fitted.variances_
 
-    return tuple(np.stack(c) for c in zip(*map_threads(job, range(len(bags)), n_threads)))
+    return tuple(np.stack(c) for c in zip(*parallel_map(job, range(len(bags)), n_threads)))
 
 
 class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):

@@ -26,7 +26,7 @@ from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, accumulate_dens
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.records import Records, shared
-from patchbag.threads import map_threads
+from patchbag.runtime import parallel_map
 
 JOB_ROWS = 16384
 # descriptors that are processed together on a GPU: their posteriors are K times as many numbers
@@ -176,7 +176,7 @@ def collect(
             return s0, s12[..., :0], s12[..., :0]
         return s0, *raw_moments(s0, s12, parameters, wide)
 
-    parts = list(map_threads(job, whole_bags(bags.offsets, JOB_ROWS), n_threads))
+    parts = list(parallel_map(job, whole_bags(bags.offsets, JOB_ROWS), n_threads, shared=True))
     s0, s1, s2 = (np.concatenate(column) for column in zip(*parts))
     return Statistics(s0, s1, s2, universal=universal)
 

@@ -32,6 +32,7 @@ from numba import njit, prange
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.runtime import parallel_njit
 from patchbag.similarity.histograms.kernel import check_histograms
 
 DIVERGENCES = ("kl", "bhattacharyya")
@@ -63,7 +64,7 @@ def _slope(q, p, u, omega, kl):  # pragma: no cover - compiled
     return slope, curvature
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _shares(Q, P, u, kl, symmetric, flat, out):  # pragma: no cover - compiled
     n, m = out.shape
     for pair in prange(n * m):

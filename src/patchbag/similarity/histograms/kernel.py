@@ -29,10 +29,12 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
+
+from patchbag.runtime import parallel_njit
 
 KERNELS = ("bhattacharyya", "chi2", "intersection")
 TILE = 64
@@ -63,7 +65,7 @@ def check_histograms(X: Any, normalized: bool = False) -> np.ndarray:
 
 
 # error_model: Python's test for a division by zero would keep the loop from being vectorised
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@parallel_njit(error_model="numpy")
 def _tiles(a, tiles, chi2, tiny, out):  # pragma: no cover - compiled
     """K_int, or K_chi2 / 2, of rows a (n, V) with columns in tiles (T, V, TILE)."""
     n, m = out.shape

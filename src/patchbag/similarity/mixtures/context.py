@@ -45,6 +45,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
+from patchbag.runtime import parallel_njit
 from patchbag.similarity.mixtures.checks import check_iterations, check_mixtures, check_pair, check_precision
 from patchbag.similarity.mixtures.matching import log_affinities
 from patchbag.similarity.mixtures.mutual import mutual_log_affinities
@@ -132,7 +133,7 @@ def _share_tile(forward, own, backward, theirs, iterations, flat, out):  # pragm
             out[j] = omega[j]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _shares(forward, own, backward, theirs, iterations, flat, out):  # pragma: no cover - compiled
     """ω of every pair: ratios (K, n, m), weights own (n, K) and theirs (K, m); iterations = 0 runs to the optimum."""
     n, m = out.shape

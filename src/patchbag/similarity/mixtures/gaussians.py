@@ -39,6 +39,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from numba import njit, prange
 
+from patchbag.runtime import parallel_njit
+
 # Columns that a row of Gaussians meets at a time: 2·D·TILE numbers stay in the first-level cache.
 TILE = 64
 TILE_ROWS = 32
@@ -255,7 +257,7 @@ def log_product_row(mp, vp, tile, rho, period, quadratic, product, out):  # prag
         out[j] -= 0.5 * rho * quadratic[j]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def log_product_tiles(mp, vp, fp, tiles, fq, rho, period, out):  # pragma: no cover - compiled
     """ln K^ρ of every row with every column of each batch, from ``product_left`` and ``product_right``."""
     batch, rows, columns = out.shape

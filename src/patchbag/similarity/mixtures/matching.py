@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.runtime import parallel_map
 from patchbag.similarity.mixtures.checks import check_pair, check_range
 from patchbag.similarity.mixtures.components import by_component, component_frame, pack_components
 from patchbag.similarity.mixtures.gaussians import (
@@ -50,7 +51,6 @@ from patchbag.similarity.mixtures.gaussians import (
     product_right,
     right_features,
 )
-from patchbag.threads import map_threads
 
 WEIGHT_FLOOR = 1e-10
 MEASURES = ("cross-entropy", "product", "squared-product")
@@ -119,7 +119,7 @@ def _one_to_one_entropies(Q: Mixtures, dtype: np.dtype) -> Compute:
         right[i] = right_features(means[i], variances[i], (centre[i], scale[i])).T
         right[i, -1] -= logs[:, i]
 
-    list(map_threads(prepare, range(k)))
+    list(parallel_map(prepare, range(k), shared=True))
 
     def compute(P: Mixtures) -> np.ndarray:
         p_means, p_variances = by_component(P)
@@ -129,7 +129,7 @@ def _one_to_one_entropies(Q: Mixtures, dtype: np.dtype) -> Compute:
             left = left_features(p_means[i], p_variances[i], (centre[i], scale[i]))
             np.matmul((-left).astype(dtype), right[i], out=out[i])
 
-        list(map_threads(job, range(k)))
+        list(parallel_map(job, range(k), shared=True))
         return out
 
     return compute
@@ -191,7 +191,7 @@ def _all_entropies(Q: Mixtures, matching: str, dtype: np.dtype) -> Compute:
                 logs = -(left @ right[:, start * k : stop * k])
                 out[:, i, start:stop] = _reduce(logs.reshape(k, stop - start, k), matching)
 
-        list(map_threads(job, range(len(P))))
+        list(parallel_map(job, range(len(P)), shared=True))
         return out
 
     return compute
@@ -328,5 +328,5 @@ def product_matched(
             terms = np.exp(logs.sum(axis=-1) - norms[0][i] - norms[1][start:stop])
             out[i, start:stop] = np.asarray(P.weights[i], np.float64) @ (beta[chosen] * terms)
 
-    list(map_threads(job, range(len(P))))
+    list(parallel_map(job, range(len(P)), shared=True))
     return out if log_norms is not None else check_range(out, P, Q, rho)

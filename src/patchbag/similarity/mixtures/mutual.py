@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.runtime import parallel_map
 from patchbag.similarity.mixtures.components import by_component, component_frame
 from patchbag.similarity.mixtures.gaussians import left_features, right_features
 from patchbag.similarity.mixtures.matching import log_affinities, log_weights
-from patchbag.threads import map_threads
 
 BLOCK_NUMBERS = 1 << 23
 
@@ -47,7 +47,7 @@ def mutual_log_affinities(
         l, r = sides(i, q_means, q_variances, q_logs)
         left[i], right[i] = l.T, r.T
 
-    list(map_threads(prepare, range(k)))
+    list(parallel_map(prepare, range(k), shared=True))
     for part in parts:
         rows = P[part]
         means, variances = by_component(rows)
@@ -66,5 +66,5 @@ def mutual_log_affinities(
             np.matmul((-l).astype(dtype), right[i], out=forward[i])
             np.matmul((-r).astype(dtype), left[i], out=backward[i])
 
-        list(map_threads(job, range(k)))
+        list(parallel_map(job, range(k), shared=True))
         yield part, forward, backward

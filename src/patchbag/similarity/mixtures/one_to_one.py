@@ -27,9 +27,10 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
-from numba import njit, prange
+from numba import prange
 
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.runtime import parallel_map, parallel_njit
 from patchbag.similarity.mixtures.checks import check_pair, check_range
 from patchbag.similarity.mixtures.components import by_component, component_frame, pack_components
 from patchbag.similarity.mixtures.gaussians import (
@@ -46,7 +47,6 @@ from patchbag.similarity.mixtures.gaussians import (
     right_features,
 )
 from patchbag.similarity.mixtures.matching import WEIGHT_FLOOR
-from patchbag.threads import map_threads
 
 # numbers in the features of a block of rows, which are made once, and of a block of columns
 ROW_NUMBERS, COLUMN_NUMBERS = 1 << 26, 1 << 24
@@ -94,7 +94,7 @@ def _features(mixtures: Mixtures, coordinates: tuple[Any, Any], dtype: Any, side
         part = slice(start, start + CHUNK_IMAGES)
         features[part], own[part] = rows(part)
 
-    list(map_threads(job, range(0, n, CHUNK_IMAGES)))
+    list(parallel_map(job, range(0, n, CHUNK_IMAGES), shared=True))
     return features, own
 
 
@@ -140,7 +140,7 @@ def symmetric_kl_one_to_one(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, c
 # --- probability product kernel, one to one --------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _sum_products(mp, vp, fp, tiles, fq, rho, period, out):  # pragma: no cover - compiled
     """Σ_k exp(fp + fq + ln K^ρ) over the first axis of every input, into out (rows, columns)."""
     rows, columns = out.shape

@@ -21,9 +21,9 @@ from sklearn.utils import check_random_state
 from patchbag.mixture.accumulate import log_densities
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
+from patchbag.runtime import parallel_map
 from patchbag.similarity.mixtures.checks import check_pair
 from patchbag.similarity.mixtures.matching import WEIGHT_FLOOR
-from patchbag.threads import map_threads
 
 
 def log_density(points: np.ndarray, mixture: Mixtures) -> np.ndarray:
@@ -47,7 +47,7 @@ def kl_unscented(P: Mixtures, Q: Mixtures, dtype: Any = np.float64, check: bool 
         own = share @ log_density(points, P[i])
         return np.array([own - share @ log_density(points, Q[j]) for j in range(len(Q))])
 
-    return np.array(list(map_threads(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
+    return np.array(list(parallel_map(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
 
 
 def kl_monte_carlo(
@@ -70,7 +70,7 @@ def kl_monte_carlo(
         own = log_density(points, P[i])
         return np.array([np.mean(own - log_density(points, Q[j])) for j in range(len(Q))])
 
-    return np.array(list(map_threads(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
+    return np.array(list(parallel_map(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
 
 
 def random_seed(random_state: Any) -> int:

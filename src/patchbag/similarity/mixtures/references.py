@@ -53,10 +53,10 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags, as_bags
 from patchbag.channels import Channels
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.runtime import parallel_map, parallel_njit
 from patchbag.similarity.mixtures.checks import check_iterations, check_mixtures, check_pair, check_precision
 from patchbag.similarity.mixtures.gaussians import fits_single, frame
 from patchbag.similarity.mixtures.matching import WEIGHT_FLOOR, log_affinities
-from patchbag.threads import map_threads
 
 MEASURES = {"kl": "cross-entropy", "bhattacharyya": "squared-product"}
 MATCHINGS = ("one-to-one", "all")
@@ -95,7 +95,7 @@ def _update(affinities, shares, root, omega, factor):  # pragma: no cover - comp
     return change
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _iterate(affinities, shares, root, iterations, tolerance, out):  # pragma: no cover - compiled
     """Updates of each image's weights out (n, R), which start equal; affinities (K, n, R), at most 1."""
     for image in prange(out.shape[0]):
@@ -231,7 +231,7 @@ def sampled_weights(
             densities -= best
             logs[:, 0, start : start + step] = np.log(np.exp(densities, out=densities).sum(axis=-1)) + best[..., 0]
 
-        list(map_threads(job, range(0, r, step)))
+        list(parallel_map(job, range(0, r, step), shared=True))
         own = np.array([image]) if leave_out_self else None
         out[image] = blend_weights(logs, np.full((1, len(rows)), 1 / len(rows)), "kl", iterations, own)[0]
     return out

@@ -19,7 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from patchbag.runtime import parallel_njit
 
 DENSE_SHARE = 3
 BLOCK = 64
@@ -105,7 +107,7 @@ class BinIndex:
         )
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _intersect(
     result: np.ndarray,
     bins: np.ndarray,

@@ -33,6 +33,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags
+from patchbag.runtime import parallel_njit
 from patchbag.similarity.sets.kernel import check_bags
 
 ROWS = 4096
@@ -83,7 +84,7 @@ def _mean_of_minima(distances: np.ndarray) -> float:
 
 
 # values are finite (checked), so minima need not care for NaN or the sign of zero, and can be vectorised
-@njit(cache=True, nogil=True, parallel=True, fastmath={"nnan", "nsz"})
+@parallel_njit(fastmath={"nnan", "nsz"})
 def _minima(
     products: np.ndarray,
     x: np.ndarray,

@@ -32,6 +32,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from patchbag.bags import Bags
+from patchbag.runtime import parallel_njit
 
 # finer bins than the 53 bits of a float64 coordinate tell nothing apart, and before long int64 cannot number them
 MAX_LEVELS = 53
@@ -57,7 +58,7 @@ def _mix(h: np.uint64) -> np.uint64:
     return h ^ (h >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _uniform_keys(
     values: np.ndarray, low: np.ndarray, high: np.ndarray, shift: np.ndarray, side: float, n_levels: int, salt: int
 ) -> np.ndarray:
@@ -76,7 +77,7 @@ def _uniform_keys(
     return keys
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _count_sorted(keys: np.ndarray, offsets: np.ndarray, filled: np.ndarray, counts: np.ndarray) -> None:
     """Sort the keys of every bag in place; write the distinct ones to the front with their counts."""
     for i in prange(len(offsets) - 1):
@@ -147,7 +148,7 @@ class UniformBins:
         return [count_keys(level, bags.offsets) for level in keys]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_njit()
 def _descend(values: np.ndarray, centers: np.ndarray, children: np.ndarray, n_levels: int) -> np.ndarray:
     total, d = values.shape
     path = np.empty((n_levels, total), np.uint64)

@@ -1,0 +1,61 @@
+"""One seam for parallel work, one context for what belongs to the machine."""
+
+from __future__ import annotations
+
+import os
+
+import numba
+import numpy as np
+import pytest
+from joblib import parallel_config
+from numba import prange
+
+from patchbag.runtime import check_random_state, current_runtime, parallel_map, parallel_njit, runtime_context
+
+
+@parallel_njit(cache=False)
+def count_threads_used():  # pragma: no cover - compiled
+    seen = np.zeros(64)
+    for i in prange(64):
+        seen[i] = numba.get_num_threads()
+    return seen.max()
+
+
+def where(job):
+    return job, os.getpid()
+
+
+def test_results_come_in_the_order_of_the_jobs_on_any_number_of_workers():
+    for workers in (None, 1, 2):
+        with runtime_context(n_jobs=workers):
+            assert [job for job, _ in parallel_map(where, range(20))] == list(range(20))
+
+
+def test_a_configured_backend_is_used_without_a_line_of_ours():
+    with parallel_config("loky", n_jobs=2):
+        processes = {process for _, process in parallel_map(where, range(8))}
+    assert os.getpid() not in processes
+    with parallel_config("loky", n_jobs=2):  # what writes into the caller's arrays stays with the caller
+        assert {process for _, process in parallel_map(where, range(8), shared=True)} == {os.getpid()}
+
+
+def test_one_worker_means_one_thread_in_compiled_loops_too():
+    with runtime_context(n_jobs=1):
+        assert count_threads_used() == 1
+    with runtime_context(n_jobs=2):
+        assert count_threads_used() == min(2, numba.config.NUMBA_NUM_THREADS)
+
+
+def test_an_estimator_without_a_seed_takes_that_of_the_context():
+    with runtime_context(seed=5):
+        drawn = check_random_state(None).randint(1000, size=4)
+        with runtime_context(seed=6):
+            assert check_random_state(None).randint(1000, size=4).tolist() != drawn.tolist()
+        assert check_random_state(None).randint(1000, size=4).tolist() == drawn.tolist()
+        assert check_random_state(7).randint(1000, size=4).tolist() != drawn.tolist()
+    assert current_runtime().seed is None
+
+
+def test_an_unknown_device_is_an_error():
+    with pytest.raises(ValueError, match='device must be "cpu" or "cuda"'), runtime_context(device="tpu"):
+        pass
