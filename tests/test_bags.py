@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -251,3 +252,26 @@ class Majority(ClassifierMixin, BaseEstimator):
 
 def test_len_and_shape_agree(bags):
     assert bags.shape == (len(bags),) == Majority().fit(bags, [0]).predict(bags).shape
+
+
+def test_picked_bags_are_a_view_that_is_packed_when_all_values_are_asked_for():
+    rows = np.arange(40.0).reshape(20, 2)
+    bags = Bags(rows, [0, 3, 3, 10, 20], np.tile([0.25, 0.75], (20, 1)))
+    bags.fingerprint = "described"
+    picked = bags[[3, 0, 2]]
+    assert picked._rows[0] is rows and picked.sizes.tolist() == [10, 3, 7]
+    assert (
+        picked.sample(5, 0).tolist()
+        == bags[[3, 0, 2]].values[np.sort(np.random.RandomState(0).choice(20, 5, False))].tolist()
+    )
+    assert [chunk.values[0, 0] for chunk in picked.chunks(10)] == [20.0, 0.0]
+    assert picked._rows[0] is rows
+    np.testing.assert_array_equal(picked.values, np.concatenate([rows[10:], rows[:3], rows[3:10]]))
+    assert picked.positions.shape == (20, 2) and picked._rows[0] is not rows
+    np.testing.assert_array_equal(picked[1:][1], rows[3:10])
+    assert picked.fingerprint == bags[[3, 0, 2]].fingerprint != bags[[0, 2, 3]].fingerprint
+
+
+def test_a_view_travels_to_another_process_without_what_it_was_picked_from():
+    bags = Bags(np.zeros((100_000, 4)), np.arange(0, 100_001, 10))
+    assert len(pickle.dumps(bags[[5, 2]])) < 10_000

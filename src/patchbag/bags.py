@@ -11,21 +11,20 @@ It has ``len``, ``shape == (n,)`` and the indexing of a 1-D array, which is all 
 ``Pipeline``, ``cross_val_score``, ``GridSearchCV`` and ``train_test_split`` take it and hand on a ``Bags``.
 
 ``Bags.save`` writes a folder of ``.npy`` files and ``Bags.open`` maps them into memory: a file larger than the memory
-is opened, not read, and indexing touches only the pages it needs.
+is opened, not read.  Bags that are picked out by an index array are a view: they remember where their rows lie, and
+``chunks``, ``sample`` and indexing touch only what they need.  Asking for ``values`` or ``positions`` packs them all.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-FORMAT = "patchbag-bags"
-FORMAT_VERSION = 1
+from patchbag.runtime import check_random_state
 
 
 class Bags:
@@ -56,9 +55,62 @@ class Bags:
             positions = np.asarray(positions)
         if positions is not None and tuple(positions.shape) != (values.shape[0], 2):
             raise ValueError(f"positions must have shape ({values.shape[0]}, 2), got {tuple(positions.shape)}")
-        self.values = values
         self.offsets = offsets
-        self.positions = positions
+        self.fingerprint: str | None = None
+        self._rows: tuple[Any, Any, np.ndarray | None] = (values, positions, None)
+
+    @classmethod
+    def from_ranges(cls, values: Any, starts: Any, sizes: Any, positions: Any = None) -> Bags:
+        """A view of rows that lie elsewhere: bag i is ``values[starts[i] : starts[i] + sizes[i]]``.
+
+        >>> Bags.from_ranges(np.arange(8.0).reshape(4, 2), [2, 0], [2, 1]).values[:, 0].tolist()
+        [4.0, 6.0, 0.0]
+        """
+        starts, offsets = np.asarray(starts, dtype=np.int64), np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        bags = cls(values[:0], [0], None if positions is None else positions[:0])
+        bags.offsets = offsets
+        packed = bool(len(starts)) and np.array_equal(starts, starts[0] + offsets[:-1])
+        if packed:  # they lie one after the other
+            rows = slice(int(starts[0]), int(starts[0] + offsets[-1]))
+            bags._rows = (values[rows], None if positions is None else positions[rows], None)
+        else:
+            bags._rows = (values, positions, starts)
+        return bags
+
+    def _packed(self) -> tuple[Any, Any]:
+        """Values and positions bag after bag; a view is packed the first time they are asked for."""
+        values, positions, starts = self._rows
+        if starts is not None:
+            values, positions = (_gather(a, starts, self.offsets) for a in (values, positions))
+            self._rows = (values, positions, None)
+        return values, positions
+
+    @property
+    def values(self) -> Any:
+        """(total, d) all descriptors, bag after bag."""
+        return self._packed()[0]
+
+    @property
+    def positions(self) -> Any:
+        """(total, 2) where each patch is centred, or None."""
+        return self._packed()[1]
+
+    @property
+    def has_positions(self) -> bool:
+        return self._rows[1] is not None
+
+    @property
+    def total(self) -> int:
+        """Number of descriptors in all bags together."""
+        return int(self.offsets[-1])
+
+    def _starts(self) -> np.ndarray:
+        """(n,) row of ``self._rows`` at which each bag begins."""
+        return self.offsets[:-1] if self._rows[2] is None else self._rows[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._packed()  # another process needs these rows, not all that they were picked from
+        return self.__dict__
 
     @classmethod
     def from_list(cls, arrays: Iterable[Any], positions: Iterable[Any] | None = None) -> Bags:
@@ -97,12 +149,12 @@ class Bags:
 
     @property
     def dtype(self) -> Any:
-        return self.values.dtype
+        return self._rows[0].dtype
 
     @property
     def dimension(self) -> int:
         """Number of dimensions d of each descriptor."""
-        return int(self.values.shape[1])
+        return int(self._rows[0].shape[1])
 
     @property
     def sizes(self) -> np.ndarray:
@@ -118,32 +170,26 @@ class Bags:
         if isinstance(key, int | np.integer):
             if not -len(self) <= key < len(self):
                 raise IndexError(f"bag {key} of {len(self)} does not exist")
-            i = int(key) % len(self)
-            return self.values[self.offsets[i] : self.offsets[i + 1]]
-        if isinstance(key, slice) and key.step in (None, 1):
-            start, stop, _ = key.indices(len(self))
-            stop = max(start, stop)
-            rows = slice(int(self.offsets[start]), int(self.offsets[stop]))
-            offsets = self.offsets[start : stop + 1] - self.offsets[start]
-            return Bags(self.values[rows], offsets, None if self.positions is None else self.positions[rows])
+            start = int(self._starts()[key])
+            return self._rows[0][start : start + int(self.sizes[key])]
         return self._take(np.arange(len(self))[key])
 
     def _take(self, index: np.ndarray) -> Bags:
-        index = np.asarray(index, dtype=np.int64)
         if index.ndim != 1:
             raise IndexError(f"Bags has one axis, got an index of shape {index.shape}")
-        starts, sizes = self.offsets[index], self.sizes[index]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
-        return Bags(self.values[rows], offsets, None if self.positions is None else self.positions[rows])
+        values, positions, _ = self._rows
+        taken = Bags.from_ranges(values, self._starts()[index], self.sizes[index], positions)
+        if self.fingerprint is not None:
+            taken.fingerprint = hashlib.blake2b(self.fingerprint.encode() + index.tobytes(), digest_size=20).hexdigest()
+        return taken
 
     def __iter__(self) -> Iterator[Any]:
         for i in range(len(self)):
             yield self[i]
 
     def __repr__(self) -> str:
-        where = ", with positions" if self.positions is not None else ""
-        return f"Bags({len(self)} bags, {self.values.shape[0]:,} descriptors × {self.dimension}, {self.dtype}{where})"
+        where = ", with positions" if self.has_positions else ""
+        return f"Bags({len(self)} bags, {self.total:,} descriptors × {self.dimension}, {self.dtype}{where})"
 
     # --- making new bags -----------------------------------------------------------------------------------------
 
@@ -165,13 +211,11 @@ class Bags:
 
     def sample(self, size: int, random_state: Any = None) -> np.ndarray:
         """At most ``size`` descriptors drawn without replacement, uniformly over all descriptors: (size, d)."""
-        from sklearn.utils import check_random_state
-
-        total = self.values.shape[0]
-        if total <= size:
+        if self.total <= size:
             return np.asarray(self.values)
-        rows = check_random_state(random_state).choice(total, size, replace=False)
-        return np.asarray(self.values[np.sort(rows)])
+        rows = np.sort(check_random_state(random_state).choice(self.total, size, replace=False))
+        bag = np.searchsorted(self.offsets, rows, side="right") - 1
+        return np.asarray(self._rows[0][rows + (self._starts() - self.offsets[:-1])[bag]])
 
     def check_not_empty(self, names: Sequence[Any] | None = None) -> Bags:
         """Raise a clear error if a bag has no descriptors; return self.  The values are not looked at."""
@@ -190,63 +234,17 @@ class Bags:
     # --- files ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the bags to the folder ``path`` (created; an existing bag folder is replaced).
+        """Write the bags to the folder ``path``; see :mod:`patchbag.bag_files`."""
+        from patchbag.bag_files import save_bags
 
-        Everything is written under other names first and then renamed: bags may be saved onto the folder that they are
-        mapped from, and a save that is interrupted while it writes leaves the old bags as they were.
-        """
-        path = Path(path)
-        path.mkdir(parents=True, exist_ok=True)
-        manifest = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "n": len(self),
-            "positions": self.positions is not None,
-        }
-        arrays = {"values.npy": self.values, "offsets.npy": self.offsets, "positions.npy": self.positions}
-        parts = {name: path / f".{name}.{os.getpid()}.partial" for name in (*arrays, "bags.json")}
-        try:
-            for name, array in arrays.items():
-                if array is not None:
-                    with parts[name].open("wb") as file:
-                        np.save(file, np.asarray(array), allow_pickle=False)
-            parts["bags.json"].write_text(json.dumps(manifest))
-            # absent during the renames and put back last: old and new arrays are never opened together
-            (path / "bags.json").unlink(missing_ok=True)
-            for name, part in parts.items():
-                if arrays.get(name, part) is None:
-                    (path / name).unlink(missing_ok=True)
-                else:
-                    part.replace(path / name)
-        finally:
-            for part in parts.values():
-                part.unlink(missing_ok=True)
-        return path
+        return save_bags(self, path)
 
     @classmethod
     def open(cls, path: str | Path, memory_map: bool = True) -> Bags:
         """Open bags written by :meth:`save`; the descriptors stay on disk unless ``memory_map=False``."""
-        path = Path(path)
-        try:
-            manifest = json.loads((path / "bags.json").read_text())
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} is not a folder written by Bags.save (no readable bags.json)") from error
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ValueError(f"{path} is not a folder written by Bags.save (bags.json says {manifest!r:.60})")
-        if manifest.get("version") != FORMAT_VERSION:
-            raise ValueError(
-                f"{path} has bag format version {manifest.get('version')}, this patchbag reads {FORMAT_VERSION}"
-            )
+        from patchbag.bag_files import open_bags
 
-        def load(name: str) -> Any:
-            try:
-                return np.load(path / name, mmap_mode="r" if memory_map else None, allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise ValueError(f"{path / name} is missing or damaged: {error}") from error
-
-        return cls(
-            load("values.npy"), np.array(load("offsets.npy")), load("positions.npy") if manifest["positions"] else None
-        )
+        return open_bags(path, memory_map)
 
 
 def as_bags(X: Any) -> Bags:
@@ -286,19 +284,31 @@ def concatenate(parts: Sequence[Bags]) -> Bags:
 
 
 def map_values(bags: Bags, function: Callable[[np.ndarray], np.ndarray], max_rows: int = 65536) -> Bags:
-    """Apply a per-descriptor function to the values in chunks of rows, so that temporaries stay small."""
-    total = bags.values.shape[0]
-    if total == 0:
-        probe = function(np.zeros((1, bags.dimension), np.float32))
-        return bags.replace(np.empty((0, probe.shape[1]), probe.dtype))
+    """Apply a per-descriptor function to the values in chunks, so that temporaries stay small."""
     result: np.ndarray | None = None
-    for start in range(0, total, max_rows):
-        part = function(np.asarray(bags.values[start : start + max_rows]))
-        if result is None:
-            result = np.empty((total, part.shape[1]), part.dtype)
-        result[start : start + len(part)] = part
-    assert result is not None
+    stop = 0
+    for chunk in bags.chunks(max_rows):
+        for start in range(0, chunk.total, max_rows):  # a bag may be larger
+            part = function(np.asarray(chunk.values[start : start + max_rows]))
+            if result is None:
+                result = np.empty((bags.total, part.shape[1]), part.dtype)
+            result[stop : stop + len(part)] = part
+            stop += len(part)
+    if result is None:
+        probe = function(np.zeros((1, bags.dimension), np.float32))
+        result = np.empty((0, probe.shape[1]), probe.dtype)
     return bags.replace(result)
+
+
+def _gather(rows: Any, starts: np.ndarray, offsets: np.ndarray) -> Any:
+    """Ranges of rows one after the other; whole ranges are copied, which is faster than row by row."""
+    if rows is None or not isinstance(rows, np.ndarray):
+        index = np.repeat(starts - offsets[:-1], np.diff(offsets)) + np.arange(offsets[-1])
+        return None if rows is None else rows[index]
+    packed = np.empty((int(offsets[-1]), *rows.shape[1:]), rows.dtype)
+    for start, first, last in zip(starts, offsets[:-1], offsets[1:]):
+        packed[first:last] = rows[start : start + last - first]
+    return packed
 
 
 def _check_positions(positions: Iterable[Any], sizes: list[int]) -> list[np.ndarray]:
