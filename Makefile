@@ -9,12 +9,13 @@ DATA   ?= $(PATCHBAG_DATA)
 demo: $(VENV)/.installed
 	$(BIN)/patchbag demo
 
-test: $(VENV)/.installed
+# style, types, tests and the examples in docstrings
+test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check --quiet src tests benchmarks conftest.py
+	$(BIN)/ruff format --quiet --check src tests benchmarks conftest.py
 	$(BIN)/mypy
 
 # Each script prints our time, the peer's time and the ratio, measured in one process.

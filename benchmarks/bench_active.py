@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process import GaussianProcessClassifier as ScikitLearnClassifier
 from sklearn.gaussian_process.kernels import RBF
 from threadpoolctl import threadpool_limits
 
 from patchbag.active import ActiveLearner
-from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 
 POOL, LABELS, CLASSES, ROUNDS = 5000, 600, 15, 15
 
@@ -43,14 +43,14 @@ def main() -> None:
     refits = []
     for _ in range(3):
         start = time.perf_counter()
-        model = GaussianProcessCategorizer(optimize=None).fit(kernel[np.ix_(labelled, labelled)], y[labelled])
+        model = GaussianProcessClassifier(optimize=None).fit(kernel[np.ix_(labelled, labelled)], y[labelled])
         mean, variance = model.predict_soft_labels(kernel[:, labelled])
         np.argmin((np.abs(mean) / np.sqrt(variance + model.noise)).min(axis=1))
         refits.append(time.perf_counter() - start)
     print(f"refit and predict the pool: {min(refits) * 1e3:.0f} ms   ratio {min(refits) / best:.0f} x")
     start = time.perf_counter()
     gamma = 2 / distance.mean()
-    peer = GaussianProcessClassifier(RBF(np.sqrt(0.5 / gamma)), optimizer=None).fit(x[labelled], y[labelled])
+    peer = ScikitLearnClassifier(RBF(np.sqrt(0.5 / gamma)), optimizer=None).fit(x[labelled], y[labelled])
     np.argmin(peer.predict_proba(x).max(axis=1))
     seconds = time.perf_counter() - start
     print(f"the same with scikit-learn's Gaussian process: {seconds * 1e3:.0f} ms   ratio {seconds / best:.0f} x")

@@ -69,7 +69,7 @@ def fisher_vectors(torch) -> None:
     on_gpu = Bags(torch.asarray(values, device="cuda"), offsets)
 
     def encode(bags: Bags):
-        s = collect(bags, parameters, n_threads=1)
+        s = collect(bags, parameters, n_jobs=1)
         return fisher_vector(s.s0, s.s1, s.s2, parameters, ("weights", "means", "variances"))
 
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -46,12 +46,12 @@ class PeakMemory:
         self.thread.join()
 
 
-def em(x: np.ndarray, start: GaussianParameters, n_threads: int) -> tuple[float, float]:
+def em(x: np.ndarray, start: GaussianParameters, n_jobs: int) -> tuple[float, float]:
     """Seconds, and the mean log-likelihood that the last E-step saw."""
     started = time.perf_counter()
     parameters = start
     for _ in range(ITERATIONS):
-        s0, s12, log_likelihood = expectation(x, parameters, None, n_threads)
+        s0, s12, log_likelihood = expectation(x, parameters, None, n_jobs)
         parameters = maximization(s0, s12, parameters, np.full(D, 1e-6))
     return time.perf_counter() - started, log_likelihood / len(x)
 

@@ -38,7 +38,7 @@ def main() -> None:
         x @ weights, x @ weights, posteriors.T @ x, posteriors.T @ x
 
     def ours() -> np.ndarray:
-        s = collect(bags, mixture.parameters_, n_threads=1)
+        s = collect(bags, mixture.parameters_, n_jobs=1)
         return fisher_vector(s.s0, s.s1, s.s2, mixture.parameters_, ("weights", "means", "variances"))[0]
 
     with threadpool_limits(1):

@@ -14,11 +14,11 @@ import time
 import warnings
 
 import numpy as np
-from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process import GaussianProcessClassifier as ScikitLearnClassifier
 from sklearn.gaussian_process.kernels import RBF
 from threadpoolctl import threadpool_limits
 
-from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.gaussian_process.combination import learn_combination
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior
 
@@ -50,7 +50,7 @@ def main() -> None:
     kernels, y, x = make_problem()
     stack = np.stack(kernels)
     targets = np.where(y[:, None] == np.arange(N_CLASSES), 1.0, -1.0)
-    joint = best_of(3, lambda: GaussianProcessCategorizer().fit(kernels, y))
+    joint = best_of(3, lambda: GaussianProcessClassifier().fit(kernels, y))
     print(f"joint, {N_CLASSES} classes, {N_KERNELS} kernels, n = {len(y)}: {joint:.2f} s (target 5 s)")
     start = time.perf_counter()
     for c in range(LOOP_CLASSES):
@@ -67,9 +67,9 @@ def main() -> None:
     few = 150
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs = best_of(1, lambda: GaussianProcessClassifier(RBF(5.0), optimizer=None).fit(x[:few], y[:few]))
+        theirs = best_of(1, lambda: ScikitLearnClassifier(RBF(5.0), optimizer=None).fit(x[:few], y[:few]))
     ours = best_of(
-        3, lambda: GaussianProcessCategorizer(optimize=None, calibrate=False).fit(kernels[3][:few, :few], y[:few])
+        3, lambda: GaussianProcessClassifier(optimize=None, calibrate=False).fit(kernels[3][:few, :few], y[:few])
     )
     ratio = theirs / ours
     print(

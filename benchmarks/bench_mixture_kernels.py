@@ -18,6 +18,7 @@ from numba import njit, prange
 from patchbag.mixture.adaptation import MAPAdaptation, Mixtures
 from patchbag.mixture.parameters import check_parameters
 from patchbag.mixture.statistics import Statistics
+from patchbag.runtime import runtime_context
 from patchbag.similarity.mixtures.context import contextual_similarity
 from patchbag.similarity.mixtures.matching import kl_matched, product_one_to_many
 from patchbag.similarity.mixtures.one_to_one import product_one_to_one, symmetric_kl_one_to_one
@@ -123,4 +124,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with runtime_context(n_jobs=-1):
+        main()

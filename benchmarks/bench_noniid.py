@@ -21,10 +21,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.latent_fisher import LatentFisherVector
-from patchbag.encodings.lda import LDAFisher
-from patchbag.encodings.polya import PolyaEncoding
+from patchbag.encodings.lda import LDAFisherVector
+from patchbag.encodings.polya import PolyaVector
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.statistics import Statistics
+from patchbag.runtime import runtime_context
 
 
 def fastest(*calls: Callable[[], object], repeats: int) -> list[float]:
@@ -56,7 +57,7 @@ def bench_latent(rng: np.random.Generator, n: int = 200, K: int = 256, D: int = 
 
 def bench_polya(rng: np.random.Generator, n: int = 5000, K: int = 1024) -> None:
     counts = rng.negative_binomial(0.3, 0.2, (n, K)).astype(np.float32)
-    encoder = PolyaEncoding().fit(counts[:1000])
+    encoder = PolyaVector().fit(counts[:1000])
     (ours,) = fastest(lambda: encoder.transform(counts), repeats=5)
     print(f"Pólya, {n} images × {K} words: {ours:.3f} s (target at most 1 s)")
 
@@ -70,7 +71,7 @@ def bench_lda(rng: np.random.Generator, n: int = 2000, K: int = 1000, T: int = 2
     ).astype(np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        ours = LDAFisher(T, max_iter=60, random_state=0).fit(counts[:500])
+        ours = LDAFisherVector(T, max_iter=60, random_state=0).fit(counts[:500])
     peer = LatentDirichletAllocation(
         T, max_iter=3, mean_change_tol=ours.inference_tol, max_doc_update_iter=ours.max_inference, random_state=0
     ).fit(counts[:500])
@@ -81,9 +82,10 @@ def bench_lda(rng: np.random.Generator, n: int = 2000, K: int = 1000, T: int = 2
 
 def main() -> None:
     rng = np.random.default_rng(0)
-    bench_latent(rng)
-    bench_polya(rng)
-    bench_lda(rng)
+    with runtime_context(n_jobs=-1):
+        bench_latent(rng)
+        bench_polya(rng)
+        bench_lda(rng)
 
 
 if __name__ == "__main__":

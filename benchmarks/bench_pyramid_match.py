@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import time
 
-import numba
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from patchbag.bags import Bags
+from patchbag.runtime import runtime_context
 from patchbag.similarity.sets.pyramid_match import PyramidMatchKernel
 
 
@@ -38,7 +38,6 @@ def seconds(function) -> float:
 
 
 def main() -> None:
-    numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
     kernel = PyramidMatchKernel(n_levels=4, n_shifts=8, position_weight=1.0, random_state=0)
     kernel.fit_transform(make_bags(5, 50, 50))
 
@@ -62,4 +61,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with runtime_context(n_jobs=2):
+        main()

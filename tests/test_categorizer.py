@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import joblib
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from patchbag import Bags, Categorizer
+from patchbag import Bags, Categorizer, categorizer
+from patchbag.memory import predict_in_chunks
 from patchbag.recipes import RECIPES, make_recipe
-from patchbag.steps import apply_runtime, extractors
+from patchbag.runtime import runtime_context
 
 SMALL = {"recipe__statistics__mixture__n_components": 4, "recipe__statistics__projection__n_components": 12}
 
@@ -22,10 +24,9 @@ def trained(textures) -> Categorizer:
 @pytest.mark.parametrize("recipe", ["words", "fisher"])
 def test_a_recipe_tells_textures_apart(textures, recipe):
     images, labels = textures
-    categorizer = Categorizer(recipe).fit(images[::2], labels[::2])
-    assert categorizer.score(images[1::2], labels[1::2]) > 0.9
-    assert categorizer.classes_.tolist() == ["bars", "diagonals", "stripes"]
-    assert set(categorizer.seconds_) == {name for name, _ in make_recipe(recipe).steps}
+    model = Categorizer(recipe).fit(images[::2], labels[::2])
+    assert model.score(images[1::2], labels[1::2]) > 0.9
+    assert model.classes_.tolist() == ["bars", "diagonals", "stripes"]
 
 
 # eighteen small pictures are few to learn priors from: better than chance (1/3) is all that is asked
@@ -34,10 +35,10 @@ def test_a_recipe_tells_textures_apart(textures, recipe):
 @pytest.mark.parametrize("recipe", sorted(name for name in RECIPES if not name.startswith("gp-")))
 def test_every_recipe_survives_the_disk(textures, tmp_path, recipe):
     images, labels = textures
-    categorizer = Categorizer(recipe).fit(images[::2], labels[::2])
-    assert categorizer.score(images[1::2], labels[1::2]) > 0.45
-    again = Categorizer.load(categorizer.save(tmp_path / "m.patchbag"))
-    assert np.array_equal(again.predict_proba(images), categorizer.predict_proba(images))
+    model = Categorizer(recipe).fit(images[::2], labels[::2])
+    assert model.score(images[1::2], labels[1::2]) > 0.45
+    again = Categorizer.load(model.save(tmp_path / "m.patchbag"))
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images))
 
 
 def test_probabilities_scores_and_labels_agree(trained, textures):
@@ -55,13 +56,13 @@ def test_images_come_as_arrays_paths_pil_images_bytes_or_bags(trained, textures,
     expected = trained.predict_proba(images[:1])
     for source in (str(path), path, Image.open(path), path.read_bytes()):
         assert np.allclose(trained.predict_proba([source]), expected)
-    bags = extractors(trained.recipe_)[0].transform(images[:1])
+    bags = trained.recipe_["features"].transform(images[:1])
     assert isinstance(bags, Bags) and np.allclose(trained.predict_proba(bags), expected)
 
 
 def test_training_on_bags_equals_training_on_their_images(trained, textures):
     images, labels = textures
-    bags = extractors(trained.recipe_)[0].transform(images[::2])
+    bags = trained.recipe_["features"].transform(images[::2])
     again = Categorizer("fisher").set_params(**SMALL).fit(bags, labels[::2])
     assert np.array_equal(again.decision_function(images), trained.decision_function(images))
 
@@ -69,19 +70,19 @@ def test_training_on_bags_equals_training_on_their_images(trained, textures):
 def test_prediction_does_not_depend_on_the_chunks(trained, textures, monkeypatch):
     images, _ = textures
     whole = trained.predict_proba(images)
-    monkeypatch.setattr("patchbag.categorizer.CHUNK", 5)
+    monkeypatch.setattr(categorizer, "predict_in_chunks", lambda *a: predict_in_chunks(*a, size=5))
     assert np.allclose(trained.predict_proba(images), whole, atol=1e-6)
 
 
 def test_parameters_are_reached_in_scikit_learns_way():
-    categorizer = Categorizer("words")
-    assert categorizer.get_params()["recipe__features__step"] == 8
-    changed = clone(categorizer).set_params(recipe__features__step=12)
+    plain = Categorizer("words")
+    assert plain.get_params()["recipe__features__step"] == 8
+    changed = clone(plain).set_params(recipe__features__step=12)
     assert changed.get_params()["recipe__features__step"] == 12
     assert clone(changed).get_params()["recipe__features__step"] == 12
-    assert categorizer.recipe == "words"
+    assert plain.recipe == "words"
     with pytest.raises(ValueError, match="Invalid parameter"):
-        categorizer.set_params(recipe__features__stride=3)
+        plain.set_params(recipe__features__stride=3)
     with pytest.raises(ValueError, match="no recipe 'magic'"):
         Categorizer("magic").fit([np.zeros((40, 40))], ["a"])
 
@@ -100,43 +101,39 @@ def test_the_same_seed_gives_the_same_answers(textures):
     assert np.array_equal(a.decision_function(images), b.decision_function(images))
 
 
-def test_runtime_settings_reach_every_step():
-    pipeline = apply_runtime(make_recipe("fisher"), n_jobs=2, cache="somewhere", random_state=5)
-    params = pipeline.get_params()
-    assert params["features__n_jobs"] == 2 and params["features__cache"] == "somewhere"
-    assert params["statistics__mixture__random_state"] == params["statistics__projection__random_state"] == 5
-
-
-def test_a_seed_that_was_set_wins_over_that_of_the_run():
-    categorizer = Categorizer("fisher", random_state=3).set_params(recipe__classifier__random_state=7)
-    params = apply_runtime(categorizer.pipeline(), n_jobs=1, cache=None, random_state=3).get_params()
-    assert params["classifier__random_state"] == 7
-    assert params["statistics__mixture__random_state"] == params["statistics__projection__random_state"] == 3
-    zero = make_recipe("fisher").set_params(statistics__mixture__random_state=0)  # not what the class starts with
-    assert apply_runtime(zero, n_jobs=1, cache=None, random_state=3).get_params()["classifier__random_state"] == 3
-    assert zero.get_params()["statistics__mixture__random_state"] == 0
+def test_the_seed_reaches_every_step_that_has_none_of_its_own(textures):
+    images, labels = textures
+    small = Categorizer("words").set_params(**SMALL, recipe__statistics__mixture__max_samples=300)
+    seeds = [clone(small).set_params(random_state=s).fit(images[::6], labels[::6]) for s in (0, 0, 1)]
+    means = [model.recipe_["statistics"].mixture_.means_ for model in seeds]
+    assert np.array_equal(means[0], means[1]) and not np.array_equal(means[0], means[2])
 
 
 def test_own_seeds_survive_training_and_clones_for_other_splits(textures):
     images, labels = textures
-    small = Categorizer("words").set_params(**SMALL, recipe__statistics__mixture__random_state=11)
+    own = {"recipe__statistics__mixture__random_state": 11, "recipe__statistics__projection__random_state": 11}
+    small = Categorizer("words").set_params(**SMALL, **own)
     models = [clone(small).set_params(random_state=s).fit(images[::6], labels[::6]) for s in (0, 1)]
-    seeds = [m.recipe_.get_params()["statistics__mixture__random_state"] for m in models]
-    assert seeds == [11, 11]
-    others = [m.recipe_.get_params()["classifier__random_state"] for m in models]
-    assert others == [0, 1]
+    means = [model.recipe_["statistics"].mixture_.means_ for model in models]
+    assert np.array_equal(*means)
+
+
+def test_prediction_leaves_a_fitted_model_as_it_is(trained, textures):
+    before = joblib.hash(trained)
+    trained.predict_proba(textures[0][:3])
+    assert joblib.hash(trained) == before
 
 
 @pytest.mark.parametrize("nothing", ["passthrough", None])
 def test_steps_may_pass_through(textures, tmp_path, nothing):
     images, labels = textures
-    categorizer = Categorizer("words").set_params(**SMALL, recipe__normalize=nothing).fit(images[::2], labels[::2])
-    assert list(categorizer.seconds_) == ["features", "statistics", "encoding", "classifier"]
+    model = Categorizer("words").set_params(**SMALL, recipe__normalize=nothing).fit(images[::2], labels[::2])
     direct = make_recipe("words").set_params(normalize="passthrough", **{k[8:]: v for k, v in SMALL.items()})
-    direct = apply_runtime(direct, n_jobs=None, cache=None, random_state=0).fit(images[::2], labels[::2])
-    assert np.allclose(categorizer.decision_function(images), direct.decision_function(images))
-    again = Categorizer.load(categorizer.save(tmp_path / "m"))
-    assert np.array_equal(again.predict_proba(images[:4]), categorizer.predict_proba(images[:4]))
+    with runtime_context(seed=0):
+        direct.fit(images[::2], labels[::2])
+    assert np.allclose(model.decision_function(images), direct.decision_function(images))
+    again = Categorizer.load(model.save(tmp_path / "m"))
+    assert np.array_equal(again.predict_proba(images[:4]), model.predict_proba(images[:4]))
 
 
 def test_the_last_step_cannot_pass_through(textures):
@@ -145,20 +142,19 @@ def test_the_last_step_cannot_pass_through(textures):
         Categorizer("words").set_params(recipe__classifier="passthrough").fit(images, labels)
 
 
-def test_colour_is_never_ignored(textures):
+def test_features_are_chosen_by_name(textures, tmp_path):
     images, labels = textures
-    chosen = Categorizer("fisher").set_params(recipe__features__step=16)
-    with pytest.raises(ValueError, match="set color before the parameters"):
-        chosen.set_params(color=True)
-    assert chosen.color is False
-    with pytest.raises(ValueError, match="set color before the parameters"):
-        Categorizer(make_recipe("fisher"), color=True).fit(images, labels)
-    both = Categorizer("fisher", color=True).set_params(recipe__classifier__orh__features__step=16)
-    assert [name for name, _ in clone(both).pipeline()[-1].branches] == ["orh", "col"]
-    with pytest.raises(ValueError, match="set color before the parameters"):
-        both.set_params(color=False)
-    assert both.set_params(color=True, recipe="words").recipe == "words"
-    assert Categorizer("fisher").set_params(color=True).pipeline()[-1].branches[1][0] == "col"
+    assert type(Categorizer("fisher", features="color").pipeline()["features"]).__name__ == "ColorStatistics"
+    with pytest.raises(ValueError, match="features must be some of sift, "):
+        Categorizer("fisher", features="colour").fit(images, labels)
+    with pytest.raises(ValueError, match="set features before the parameters"):
+        Categorizer(make_recipe("fisher"), features="color").fit(images, labels)
+    both = Categorizer("words", features=["sift", "color"])
+    assert [name for name, _ in clone(both).pipeline()[-1].branches] == ["sift", "color"]
+    both.set_params(**{f"recipe__classifier__{b}__{k[8:]}": v for b in ("sift", "color") for k, v in SMALL.items()})
+    again = Categorizer.load(both.fit(images[::2], labels[::2]).save(tmp_path / "m"))
+    assert np.array_equal(again.predict_proba(images), both.predict_proba(images))
+    assert both.score(images[1::2], labels[1::2]) > 0.9
 
 
 def test_bad_input_is_a_clear_error(trained, textures, tmp_path):
@@ -183,9 +179,9 @@ def test_every_recipe_says_what_it_is():
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        ("photos", None, "open_folder"),
+        ("photos", None, "open_collection"),
         (["a.png", "b.png"], ["x", None], "image 1 of 2 has no label"),
-        (["a.png", "b.png"], [["x"], ["y"]], "one label an image"),
+        (["a.png", "b.png"], [["x"], ["y"]], "one label per image"),
     ],
 )
 def test_what_is_no_list_of_images_with_labels_is_named(images, labels, message):

@@ -4,42 +4,56 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
 
-from patchbag import Categorizer
-from patchbag.datasets import ImageFolder, open_folder
-from patchbag.evaluation import Evaluation, confident_mistakes, evaluate, reliability_table, score_split
+from patchbag import Categorizer, MultilabelSVM, PerClassSplit, compare, evaluate, open_collection
+from patchbag.evaluation import (
+    Evaluation,
+    confident_mistakes,
+    figure_key,
+    reliability_table,
+    score_classes,
+    score_rankings,
+)
 from patchbag.report import render, write_report
+
+TRUTH = np.array(["a", "a", "a", "b"])
+NAMES = ["a1", "a2", "a3", "b1"]
+STATED = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+SMALL = {"recipe__statistics__mixture__n_components": 3, "recipe__statistics__projection__n_components": 8}
 
 
 @pytest.fixture
-def test_images():
-    return ImageFolder(["a1", "a2", "a3", "b1"], np.array(["a", "a", "a", "b"]))
+def points():
+    y = np.repeat(["a", "b", "c"], 20)
+    centres = np.eye(3)[np.repeat([0, 1, 2], 20)]
+    return 3 * centres + np.random.default_rng(0).normal(size=(60, 3)), y
 
 
-def test_the_figures_of_a_split_are_those_counted_by_hand(test_images):
-    p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
-    split, right = score_split(test_images, ["a", "b"], p, {}, 0, 10)
-    assert right.tolist() == [True, False, True, True]
+def test_the_figures_of_a_split_are_those_counted_by_hand():
+    split = score_classes(TRUTH, STATED, ["a", "b"], 10, {})
     assert split.accuracy == pytest.approx((2 / 3 + 1) / 2)
     assert split.per_class == {"a": pytest.approx(2 / 3), "b": 1.0}
     assert split.confusion == [[2, 1], [0, 1]]
     assert split.log_loss == pytest.approx(-np.log([0.9, 0.2, 0.6, 0.7]).mean())
     # groups by stated probability: 0.9 right, 0.8 wrong, 0.6 right, 0.7 right
     assert split.calibration_error == pytest.approx((0.1 + 0.8 + 0.4 + 0.3) / 4)
+    plain = score_classes(TRUTH, np.array(["a", "b", "a", "b"]), ["a", "b"], 10, {})
+    assert plain.accuracy == split.accuracy and np.isnan(plain.log_loss)
 
 
-def evaluation(test_images, *names: str) -> Evaluation:
-    p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
-    images = ImageFolder(test_images.paths, np.where(test_images.labels == "a", names[0], names[1]))
-    split, _ = score_split(images, list(names), p, {"train x": 1.0, "test x": 2.0, "total": 3.0}, 0, 8)
-    result = Evaluation("words", list(names), {}, splits=[split])
-    result.mistakes = confident_mistakes(images, list(names), p, 0)
-    result.reliability = reliability_table(p.max(axis=1), np.ones(4))
+def evaluation(*names: str) -> Evaluation:
+    labels = np.where(TRUTH == "a", names[0], names[1])
+    split = score_classes(labels, STATED, list(names), 8, {"train x": 1.0, "test x": 2.0})
+    mistakes = confident_mistakes(labels, np.arange(4), np.array(names), STATED, NAMES)
+    result = Evaluation("words", list(names), {})
+    result.add(split, mistakes, np.stack([STATED.max(axis=1), np.ones(4)], axis=1))
     return result
 
 
-def test_describing_the_images_counts_in_every_place_that_gives_times(test_images):
-    result = evaluation(test_images, "a", "b")
+def test_describing_the_images_counts_in_every_place_that_gives_times():
+    result = evaluation("a", "b")
     assert result.seconds() == {"train x": 1.0, "test x": 2.0, "total": 3.0}
     result.describing = 1.0
     assert result.seconds() == {"describe images": 1.0, "train x": 1.0, "test x": 2.0, "total": 4.0}
@@ -55,15 +69,15 @@ def test_describing_the_images_counts_in_every_place_that_gives_times(test_image
     )
 
 
-def test_names_that_are_no_text_reach_the_report_by_their_codes(test_images, tmp_path):
-    path = write_report(evaluation(test_images, "a", "caf\udce9"), tmp_path / "r.html", "caf\udce9")
+def test_names_that_are_no_text_reach_the_report_by_their_codes(tmp_path):
+    path = write_report(evaluation("a", "caf\udce9"), tmp_path / "r.html", "caf\udce9")
     page = path.read_text(encoding="utf-8")
     assert "<h1>caf\\udce9</h1>" in page and page.endswith("</html>")
 
 
-def test_mistakes_are_listed_surest_first(test_images):
+def test_mistakes_are_listed_surest_first():
     p = np.array([[0.4, 0.6], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
-    mistakes = confident_mistakes(test_images, ["a", "b"], p, 0)
+    mistakes = confident_mistakes(TRUTH, np.arange(4), np.array(["a", "b"]), p, NAMES)
     assert [m["image"] for m in mistakes] == ["a2", "a1"]
     assert mistakes[0]["probability"] == 0.8 and mistakes[0]["label"] == "a" and mistakes[0]["predicted"] == "b"
 
@@ -78,11 +92,13 @@ def test_a_reliability_table_averages_within_groups():
 
 
 def test_the_protocol_runs_reproducibly_and_reports(picture_folder):
-    folder = open_folder(picture_folder)
-    small = {"recipe__statistics__mixture__n_components": 3, "recipe__statistics__projection__n_components": 8}
-    categorizer = Categorizer("words").set_params(**small)
-    result = evaluate(folder, categorizer, train_per_class=5, splits=2, seed=4)
-    again = evaluate(folder, categorizer, train_per_class=5, splits=2, seed=4)
+    collection = open_collection(picture_folder)
+    labels = collection.labels.astype(str)
+    categorizer = Categorizer("words").set_params(**SMALL)
+    cv = PerClassSplit(5, n_splits=2, random_state=4)
+    result = evaluate(categorizer, collection.paths, labels, cv=cv, seed=4)
+    described = collection.describe(categorizer.pipeline()["features"]).bags
+    again = evaluate(categorizer, described, labels, cv=cv, seed=4)
     assert [s.accuracy for s in result.splits] == [s.accuracy for s in again.splits]
     assert [s.seed for s in result.splits] == [4, 5]
     assert (result.splits[0].n_train, result.splits[0].n_test) == (15, 21)
@@ -92,18 +108,69 @@ def test_the_protocol_runs_reproducibly_and_reports(picture_folder):
     assert data["std_accuracy"] == pytest.approx(np.std(accuracies, ddof=1))
     assert data["parameters"]["recipe__statistics__mixture__n_components"] == 3
     assert np.sum(data["confusion"]) == 42
-    assert data["seconds"]["train statistics"] > 0
+    assert data["seconds"]["train statistics"] > 0 and data["seconds"]["test classifier"] > 0
+
+
+def test_a_split_is_what_training_and_testing_by_hand_gives(picture_folder):
+    collection = open_collection(picture_folder)
+    bags, labels = collection.describe(Categorizer("words").pipeline()["features"]).bags, collection.labels.astype(str)
+    cv = PerClassSplit(5, n_splits=1, random_state=2)
+    ((train, test),) = cv.split(labels, labels)
+    model = Categorizer("words", random_state=7).set_params(**SMALL).fit(bags[train], labels[train])
+    stated = model.predict_proba(bags[test])
+    result = evaluate(Categorizer("words").set_params(**SMALL), bags, labels, cv=cv, seed=7)
+    by_hand = score_classes(labels[test], stated, model.classes_.tolist(), len(train), {})
+    assert result.splits[0].accuracy == by_hand.accuracy and result.splits[0].log_loss == by_hand.log_loss
+
+
+def test_models_are_compared_on_the_same_splits_and_figures_of_a_journal_are_not_found_again(points):
+    X, y = points
+    models = {"weak": LogisticRegression(C=1e-4), "strong": LogisticRegression(C=10.0)}
+    journal: dict = {}
+    found = compare(models, X, y, cv=PerClassSplit(5, n_splits=3), journal=journal)
+    assert len(journal) == 6 and found["strong"].mean_accuracy > 0.8
+    told: list[str] = []
+    again = compare(models, X, y, cv=PerClassSplit(5, n_splits=3), journal=dict(journal), progress=told.append)
+    assert [s.accuracy for s in again["weak"].splits] == [s.accuracy for s in found["weak"].splits]
+    changed = X.copy()
+    changed[0, 0] += 1
+    compare(models, changed, y, cv=PerClassSplit(5, n_splits=3), journal=journal)
+    assert len(journal) == 12
+
+
+def test_figures_depend_on_the_code_that_made_them(monkeypatch):
+    before = figure_key(LogisticRegression(), "data")
+    assert before == figure_key(LogisticRegression(), "data") != figure_key(LogisticRegression(C=2.0), "data")
+    monkeypatch.setattr("patchbag.evaluation.code_fingerprint", lambda: "another")
+    assert figure_key(LogisticRegression(), "data") != before
+
+
+def test_kernels_between_all_images_are_cut_in_rows_and_columns(points):
+    X, y = points
+    cv = PerClassSplit(5, n_splits=2)
+    kernel = evaluate(SVC(kernel="precomputed"), X @ X.T, y, cv=cv, probabilities=False)
+    linear = evaluate(SVC(kernel="linear"), X, y, cv=cv, probabilities=False)
+    assert [s.accuracy for s in kernel.splits] == [s.accuracy for s in linear.splits]
+
+
+def test_several_labels_per_image_are_scored_by_average_precision(points):
+    X, y = points
+    truth = np.stack([np.where(y == "a", 1, -1), np.where(y != "c", 1, -1)], axis=1)
+    truth[0, 0] = 0
+    split = [(np.arange(0, 60, 2), np.arange(1, 60, 2))]
+    result = evaluate(MultilabelSVM(1.0), X, truth, cv=split)
+    assert result.mean_accuracy > 0.9 and list(result.splits[0].per_class) == ["0", "1"]
+    perfect = score_rankings(truth, truth.astype(float), 0, {})
+    assert perfect.accuracy == 1.0
 
 
 def test_the_report_is_one_safe_page(picture_folder):
-    folder = open_folder(picture_folder)
-    odd = np.where(folder.labels == "bars", "<script>bars</script>", folder.labels)
-    small = {"recipe__statistics__mixture__n_components": 3, "recipe__statistics__projection__n_components": 8}
-    categorizer = Categorizer("words").set_params(**small)
-    result = evaluate(ImageFolder(folder.paths, odd), categorizer, train_per_class=2, splits=1)
-    result.mistakes = confident_mistakes(
-        ImageFolder(folder.paths, odd), result.classes, np.tile([0.6, 0.3, 0.1], (36, 1)), 0
-    )
+    collection = open_collection(picture_folder)
+    odd = np.where(collection.labels == "bars", "<script>bars</script>", collection.labels).astype(str)
+    categorizer = Categorizer("words").set_params(**SMALL)
+    result = evaluate(categorizer, collection.paths, odd, cv=PerClassSplit(2, n_splits=1), names=collection.paths)
+    stated = np.tile([0.6, 0.3, 0.1], (36, 1))
+    result.mistakes = confident_mistakes(odd, np.arange(36), np.unique(odd), stated, collection.paths)
     page = render(result, "a & b", [])
     assert "<script" not in page and "&lt;script&gt;bars" in page and "a &amp; b" in page
     assert f"{100 * result.mean_accuracy:.1f}" in page

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from patchbag import Categorizer, MixtureKernel, experiments
-from patchbag.datasets import open_folder, random_split
+from patchbag import Categorizer, Collection, MixtureKernel, PerClassSplit, experiments, open_collection
 from patchbag.experiments import (
     ExperimentError,
     Journal,
@@ -16,10 +15,22 @@ from patchbag.experiments import (
     run_experiment,
     write_results,
 )
-from patchbag.experiments.matrices import kernels_of
+from patchbag.experiments import kernels as kernel_files
+from patchbag.experiments.kernels import kernels_of
+from patchbag.metrics import mean_class_accuracy
 from patchbag.recipes import RECIPES, make_recipe
 
 SMALL = {"statistics.mixture.n_components": 3, "statistics.projection.n_components": 8}
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "store"))
+
+
+def pictures(folder):
+    collection = open_collection(folder)
+    return np.array(collection.paths), collection.labels.astype(str)
 
 
 def spec_of(picture_folder, *runs, **more):
@@ -30,16 +41,12 @@ def spec_of(picture_folder, *runs, **more):
 def test_a_run_gives_the_accuracy_of_its_recipe(picture_folder):
     run = {"name": "words", "recipe": "words", "published": 12.0}
     result = run_experiment(spec_of(picture_folder, run), picture_folder.parent)
-    folder = open_folder(picture_folder)
-    for i, accuracy in enumerate(result["runs"][0]["accuracies"]):
-        train, test = random_split(folder.labels, 5, i)
+    paths, labels = pictures(picture_folder)
+    for i, (train, test) in enumerate(PerClassSplit(5, n_splits=2).split(labels, labels)):
         settings = {f"recipe__{k.replace('.', '__')}": v for k, v in SMALL.items()}
-        model = Categorizer("words", random_state=i).set_params(**settings)
-        model.fit(folder.take(train).paths, folder.labels[train])
-        right = model.predict(folder.take(test).paths) == folder.labels[test]
-        assert accuracy == pytest.approx(
-            100 * np.mean([right[folder.labels[test] == c].mean() for c in folder.classes])
-        )
+        model = Categorizer("words", random_state=i).set_params(**settings).fit(paths[train].tolist(), labels[train])
+        expected = 100 * mean_class_accuracy(labels[test], model.predict(paths[test].tolist()))
+        assert result["runs"][0]["accuracies"][i] == pytest.approx(expected)
     assert result["runs"][0]["published"] == 12.0
 
 
@@ -51,7 +58,7 @@ def test_runs_share_what_they_have_in_common(picture_folder, monkeypatch):
         fits.append(type(step).__name__)
         return original(step)
 
-    monkeypatch.setattr("patchbag.mixture.statistics.clone", counting)
+    monkeypatch.setattr("patchbag.mixture.universal.clone", counting)
     runs = [
         {"name": n, "recipe": "gmm-ppk", "settings": {"adaptation.relevance": r}} for n, r in (("a", 1.0), ("b", 9.0))
     ]
@@ -95,7 +102,7 @@ def test_a_run_may_have_another_classifier_on_the_same_kernel(picture_folder, mo
     names = ("svm", "sparse-logistic")
     runs = [{"name": "own", "recipe": "gmm-ppk"}] + [{"name": n, "recipe": "gmm-ppk", "classifier": n} for n in names]
     rows = run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)["runs"]
-    assert sum(made) == len(open_folder(picture_folder))  # the training images and the test images, once
+    assert made == [21]  # the test images once, for three classifiers
     assert all(row["mean"] > 40 for row in rows)
 
     wrong = spec_of(picture_folder, {"name": "a", "recipe": "gmm-ppk", "classifier": "tree"})
@@ -105,10 +112,10 @@ def test_a_run_may_have_another_classifier_on_the_same_kernel(picture_folder, mo
 
 def test_the_universal_model_may_come_from_another_folder(picture_folder, monkeypatch):
     seen = []
-    from patchbag import UniversalMixture
+    from patchbag import UniversalStatistics
 
-    original = UniversalMixture.fit
-    monkeypatch.setattr(UniversalMixture, "fit", lambda self, X, *a: seen.append(len(X)) or original(self, X, *a))
+    original = UniversalStatistics.fit
+    monkeypatch.setattr(UniversalStatistics, "fit", lambda self, X, *a: seen.append(len(X)) or original(self, X, *a))
     runs = [{"name": "own", "recipe": "words"}, {"name": "other", "recipe": "words", "universal": picture_folder.name}]
     run_experiment(spec_of(picture_folder, *runs, splits=2), picture_folder.parent)
     assert seen == [36, 15, 15]  # all images of the other folder, once; then the training images of each split
@@ -180,11 +187,11 @@ recipe = "words"
         (COMPLETE, 'data = "x"\ntrain_per_class = 1', "there is no run in it"),
         (COMPLETE, 'data = "x"\ntrain_per_class = 1\nrun = "x"', r"each under a line \[\[run\]\]"),
         (COMPLETE, 'data = "x"\ntrain_per_class = 1\nrun = []', r"each under a line \[\[run\]\]"),
-        ('"pictures"', "3", "data must be text, got 3"),
-        ("= 5", '= "x"', "train_per_class must be a whole number, got 'x'"),
-        ("= 5", "= 0", "train_per_class must be 1 or more, got 0"),
-        ("= 5", "= 5\nseed = -1", "seed must be 0 or more, got -1"),
-        ("= 5", "= 5\nsettings = 3", "settings must be a table, got 3"),
+        ('"pictures"', "3", "data must be an instance of 'str'; got 3"),
+        ("= 5", '= "x"', 'train_per_class must be an int .*; got "x"'),
+        ("= 5", "= 0", r"train_per_class must be an int in the range \[1, inf\); got 0"),
+        ("= 5", "= 5\nseed = -1", r"seed must be an int in the range \[0, inf\); got -1"),
+        ("= 5", "= 5\nsettings = 3", "settings must be an instance of 'dict'; got 3"),
         ("= 5", '= 5\nkind = "magic"', "unknown kind 'magic'; there are evaluate"),
         ('"words"', '"words"\nover = { a = 3 }', "over must give a a list of values, got 3"),
         ('"words"', '"words"\nover = { a = [1, 2] }\npublished = [3]', "must be a list of 2 figures"),
@@ -207,11 +214,11 @@ def test_complete_files_pass_and_other_encodings_are_refused(tmp_path):
 
 
 def test_settings_are_checked_before_images_are_described(picture_folder, monkeypatch):
-    monkeypatch.setattr("patchbag.experiments.grid._describe", lambda *a: pytest.fail("too late"))
+    monkeypatch.setattr(Collection, "describe", lambda *a, **k: pytest.fail("too late"))
     good = {"name": "good", "recipe": "words"}
     for settings, message in (
         ({"features.stride": 3}, "run 'bad': recipe 'words' has no parameter 'features.stride'; is it 'features.step'"),
-        ({"statistics.mixture.n_components": "x"}, "statistics.mixture.n_components must be a whole number"),
+        ({"statistics.mixture.n_components": "x"}, "statistics.mixture.n_components must be an int"),
     ):
         bad = {"name": "bad", "recipe": "words", "settings": settings}
         with pytest.raises(ValueError, match=message) as error:
@@ -251,7 +258,7 @@ def test_over_takes_one_parameter(picture_folder):
 
 
 def test_classes_can_be_left_out(picture_folder):
-    names = open_folder(picture_folder).classes
+    names = open_collection(picture_folder).classes
     spec = {"data": picture_folder.name, "without": names[:1]}
     assert experiments.open_data(spec, picture_folder.parent).classes == names[1:]
 
@@ -263,37 +270,43 @@ def test_a_slip_in_a_key_is_found(tmp_path):
         load_experiment(str(path))
 
 
-def test_colour_adds_a_branch_with_the_same_settings(picture_folder):
-    runs = [{"name": "both", "recipe": "words", "color": True}, {"name": "orientations", "recipe": "words"}]
+def test_several_features_are_branches_with_the_same_settings(picture_folder):
+    runs = [{"name": "both", "recipe": "words", "features": ["sift", "color"]}, {"name": "one", "recipe": "words"}]
     result = run_experiment(spec_of(picture_folder, *runs, splits=1), picture_folder.parent)
     model = experiments.run_pipeline(runs[0], SMALL).named_steps["classifier"]
     sizes = [branch.get_params()["statistics__mixture__n_components"] for _, branch in model.branches]
     assert sizes == [3, 3]
-    folder = open_folder(picture_folder)
-    train, test = random_split(folder.labels, 5, 0)
-    settings = {f"recipe__classifier__{b}__{k.replace('.', '__')}": v for b in ("orh", "col") for k, v in SMALL.items()}
-    direct = Categorizer("words", color=True, random_state=0).set_params(**settings)
-    direct.fit(folder.take(train).paths, folder.labels[train])
-    assert result["runs"][0]["accuracies"][0] == pytest.approx(
-        100 * direct.score(folder.take(test).paths, folder.labels[test])
-    )
+    paths, labels = pictures(picture_folder)
+    ((train, test),) = PerClassSplit(5, n_splits=1).split(labels, labels)
+    settings = {
+        f"recipe__classifier__{b}__{k.replace('.', '__')}": v for b in ("sift", "color") for k, v in SMALL.items()
+    }
+    direct = Categorizer("words", features=["sift", "color"], random_state=0).set_params(**settings)
+    direct.fit(paths[train].tolist(), labels[train])
+    assert result["runs"][0]["accuracies"][0] == pytest.approx(100 * direct.score(paths[test].tolist(), labels[test]))
 
 
-def test_kernel_matrices_are_kept_for_other_experiments(picture_folder, tmp_path):
-    spec = {"data": picture_folder.name, "recipe": "gp-combined", "n_jobs": None, "cache": tmp_path / "cache"}
+def test_kernel_matrices_are_kept_for_other_experiments(picture_folder, monkeypatch):
+    spec = {"data": picture_folder.name, "recipe": "gp-combined"}
     few = {"features.sift.step": 16, "features.use": ["sift"], "kernels.spm.kernel.n_words": 12}
+    made = []
+    original = kernel_files.make_kernel
+    monkeypatch.setattr(kernel_files, "make_kernel", lambda *a: made.append(a) or original(*a))
 
     def kernels(use, **more):
-        told = []
+        made.clear()
         settings = {**few, "kernels.use": use, **more}
-        made, labels = kernels_of({**spec, "settings": settings}, picture_folder.parent, told.append)
-        assert all(matrix.shape == (36, 36) for matrix in made.values()) and len(labels) == 36
-        return made, [line for line in told if line.startswith("kernel")]
+        found, labels = kernels_of({**spec, "settings": settings}, picture_folder.parent, lambda text: None)
+        assert all(matrix.shape == (36, 36) for matrix in found.values()) and len(labels) == 36
+        return found, len(made)
 
-    first, told = kernels(["spm", "pmk"])
-    assert len(told) == 2
-    again, told = kernels(["pmk", "spm", "gmm-ppk"])
-    assert told == ["kernel gmm-ppk of 36 images"]
+    first, count = kernels(["spm", "pmk"])
+    assert count == 2
+    again, count = kernels(["pmk", "spm", "gmm-ppk"])
+    assert count == 1
     np.testing.assert_array_equal(again["spm"], first["spm"])
-    assert kernels(["spm"], **{"kernels.spm.kernel.n_words": 13})[1] == ["kernel spm of 36 images"]
-    assert kernels(["spm"], **{"features.sift.step": 17})[1] == ["kernel spm of 36 images"]
+    assert kernels(["spm"], **{"kernels.spm.kernel.n_words": 13})[1] == 1
+    assert kernels(["spm"], **{"features.sift.step": 17})[1] == 1
+    assert kernels(["spm"])[1] == 0
+    monkeypatch.setattr("patchbag.experiments.kernels.code_fingerprint", lambda: "another")
+    assert kernels(["spm"])[1] == 1

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.bags import Bags
-
 FORMAT = "patchbag-bags"
 FORMAT_VERSION = 1
 
 
-def save_bags(bags: Bags, path: str | Path) -> Path:
-    """Write the bags to the folder ``path`` (created; an existing bag folder is replaced).
+def save_bags(path: str | Path, values: Any, offsets: np.ndarray, positions: Any) -> Path:
+    """Write the arrays of bags to the folder ``path`` (created; an existing bag folder is replaced).
 
     Everything is written under other names first and then renamed: bags may be saved onto the folder that they are
     mapped from, and a save that is interrupted while it writes leaves the old bags as they were.
@@ -27,10 +25,10 @@ def save_bags(bags: Bags, path: str | Path) -> Path:
     manifest = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
-        "n": len(bags),
-        "positions": bags.has_positions,
+        "n": len(offsets) - 1,
+        "positions": positions is not None,
     }
-    arrays = {"values.npy": bags.values, "offsets.npy": bags.offsets, "positions.npy": bags.positions}
+    arrays = {"values.npy": values, "offsets.npy": offsets, "positions.npy": positions}
     parts = {name: path / f".{name}.{os.getpid()}.partial" for name in (*arrays, "bags.json")}
     try:
         for name, array in arrays.items():
@@ -51,8 +49,8 @@ def save_bags(bags: Bags, path: str | Path) -> Path:
     return path
 
 
-def open_bags(path: str | Path, memory_map: bool = True) -> Bags:
-    """Open bags written by :func:`save_bags`; the descriptors stay on disk unless ``memory_map=False``."""
+def open_bags(path: str | Path, memory_map: bool = True) -> tuple[Any, np.ndarray, Any]:
+    """Values, offsets and positions of saved bags; descriptors stay on disk unless ``memory_map=False``."""
     path = Path(path)
     try:
         manifest = json.loads((path / "bags.json").read_text())
@@ -71,6 +69,5 @@ def open_bags(path: str | Path, memory_map: bool = True) -> Bags:
         except (OSError, ValueError) as error:
             raise ValueError(f"{path / name} is missing or damaged: {error}") from error
 
-    return Bags(
-        load("values.npy"), np.array(load("offsets.npy")), load("positions.npy") if manifest["positions"] else None
-    )
+    positions = load("positions.npy") if manifest["positions"] else None
+    return load("values.npy"), np.array(load("offsets.npy")), positions

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.bag_files import open_bags, save_bags
 from patchbag.runtime import check_random_state
 
 
@@ -235,16 +236,12 @@ class Bags:
 
     def save(self, path: str | Path) -> Path:
         """Write the bags to the folder ``path``; see :mod:`patchbag.bag_files`."""
-        from patchbag.bag_files import save_bags
-
-        return save_bags(self, path)
+        return save_bags(path, self.values, self.offsets, self.positions)
 
     @classmethod
     def open(cls, path: str | Path, memory_map: bool = True) -> Bags:
         """Open bags written by :meth:`save`; the descriptors stay on disk unless ``memory_map=False``."""
-        from patchbag.bag_files import open_bags
-
-        return open_bags(path, memory_map)
+        return cls(*open_bags(path, memory_map))
 
 
 def as_bags(X: Any) -> Bags:

@@ -2,15 +2,15 @@
 """Several datasets of the same images side by side: bags of orientations and bags of colours, say.
 
 ``Channels`` is cut like one dataset, so that ``GridSearchCV`` and ``train_test_split`` keep the kinds of features
-together.  ``Channel`` picks one of them: the first step of a branch of ``LateFusion`` or ``KernelUnion``.
+together.  ``Channel`` picks one of them: the first step of a branch of ``LateFusionClassifier`` or ``KernelUnion``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 
 from patchbag.records import sample_index
 
@@ -37,6 +37,12 @@ class Channels:
 
     def __len__(self) -> int:
         return len(next(iter(self._datasets.values())))
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What the contents are known by, where all datasets have such a key."""
+        keys = [getattr(data, "fingerprint", None) for data in self._datasets.values()]
+        return None if None in keys else "+".join(map(str, keys))
 
     @property
     def shape(self) -> tuple[int]:
@@ -75,12 +81,15 @@ class Channel(TransformerMixin, BaseEstimator):
     name : of the channel
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"name": [str]}
+
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Nothing to learn."""
         return self

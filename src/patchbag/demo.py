@@ -15,8 +15,7 @@ import numpy as np
 from PIL import Image
 
 from patchbag.categorizer import Categorizer
-from patchbag.datasets import ImageFolder
-from patchbag.evaluation import Evaluation, evaluate_split, json_parameters, recipe_name, reliability_table
+from patchbag.evaluation import Evaluation, evaluate
 from patchbag.report import write_report
 
 # class -> file in the folder of scikit-image's data, or a photograph of scikit-learn's
@@ -74,8 +73,8 @@ def tile_path(folder: Path, name: str, row: int, column: int) -> Path:
     return folder / ("test" if column % 3 == 2 else "train") / name / f"row{row}-column{column}.png"
 
 
-def cut_tiles(folder: Path) -> tuple[ImageFolder, ImageFolder]:
-    """Write the tiles below ``folder`` and return those that train and those that test.
+def cut_tiles(folder: Path) -> list[Path]:
+    """Write the tiles below ``folder`` and return them, those that test after those that train.
 
     Other files that lie there are neither touched nor used.
     """
@@ -91,10 +90,7 @@ def cut_tiles(folder: Path) -> tuple[ImageFolder, ImageFolder]:
                 x, y = column * TILE, row * TILE
                 image.crop((x, y, x + TILE, y + TILE)).save(target)
                 written.append(target)
-    written.sort(key=lambda path: (path.parent.name, path.name))
-    parts = ([path for path in written if path.parts[-3] == part] for part in ("train", "test"))
-    train, test = (ImageFolder([str(p) for p in part], np.array([p.parent.name for p in part])) for part in parts)
-    return train, test
+    return sorted(written, key=lambda path: (path.parts[-3] == "test", path.parent.name, path.name))
 
 
 def check_own(output: Path) -> None:
@@ -112,21 +108,18 @@ def check_own(output: Path) -> None:
 def run_demo(categorizer: Categorizer, output: Path, progress: Callable[[str], None] = lambda _: None) -> DemoResult:
     """Cut tiles, train, test, write the model and the report."""
     check_own(output)
-    train, test = cut_tiles(output / "tiles")
+    tiles = cut_tiles(output / "tiles")
+    paths, labels = [str(path) for path in tiles], np.array([path.parent.name for path in tiles])
+    tests = np.array([path.parts[-3] == "test" for path in tiles])
+    train, test = np.flatnonzero(~tests), np.flatnonzero(tests)
+    progress(f"describing {len(tiles)} tiles")
+    bags = categorizer.pipeline()["features"].transform(paths)
     progress(f"training on {len(train)} tiles, testing on {len(test)}")
-    result = Evaluation(
-        recipe_name(categorizer),
-        train.classes,
-        json_parameters(categorizer),
-        protocol="every third column of tiles tests",
-    )
-    run = evaluate_split(categorizer, train, test, seed=0)
-    result.splits.append(run.split)
-    result.mistakes = run.mistakes
-    result.reliability = reliability_table(*run.confidence.T)
-    model_path = run.model.save(output / MODEL)
+    result = evaluate(categorizer, bags, labels, cv=[(train, test)], names=paths)
+    result.protocol = "every third column of tiles tests"
+    model_path = categorizer.fit(bags[train], labels[train]).save(output / MODEL)
     # a model that is read back must say the same: the demonstration of saving is not an empty one
-    again = Categorizer.load(model_path).predict(test.paths[:20])
-    assert np.array_equal(again, run.model.predict(test.paths[:20]))
+    again = Categorizer.load(model_path).predict([paths[i] for i in test[:20]])
+    assert np.array_equal(again, categorizer.predict(bags[test[:20]]))
     progress("writing the report")
     return DemoResult(result, write_report(result, output / REPORT, "patchbag demo"), model_path)

@@ -1,40 +1,55 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The papers' protocol: random splits, mean per-class accuracy, mean ± standard deviation over splits.
+"""How good a model is: trained and tested on splits of a dataset, with what a person wants to know of it.
 
-For every split ``train_per_class`` random images of each class train the whole recipe, PCA and universal model
-included, and all other images test it.  Besides the accuracy a split records the confusion matrix, how well the stated
-probabilities agree with the truth, and where the time went.  Features are taken from the cache after the first split.
+``evaluate(model, X, labels, cv=PerClassSplit(100))`` serves the command line, published tables, VOC and studies of
+kernel matrices alike.  X is whatever the model takes: images, ``Bags`` or ``Channels`` that were described before, or
+kernels between all images, of which rows and columns are cut.  Split i runs with the seed ``seed + i``: what is random
+in a model differs between splits and is the same when run again.
+
+Besides the mean per-class accuracy a split records the confusion matrix, how well the stated probabilities agree with
+the truth, and where the time went.  Labels of shape (n, C), 1 for a class that an image shows, -1 for one that it does
+not and 0 for a difficult one, are scored by average precision instead (VOC).
+
+``compare`` evaluates several models on the same splits; what they have in common is computed once (``memory``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+import joblib
 import numpy as np
 from sklearn.base import clone
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss, recall_score
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 
-from patchbag.categorizer import Categorizer
-from patchbag.datasets import ImageFolder, random_split
-from patchbag.metrics import mean_class_accuracy
+from patchbag.fingerprint import code_fingerprint
+from patchbag.memory import StepMemory, content_key, predict_in_chunks
+from patchbag.metrics import average_precision
+from patchbag.runtime import runtime_context
 
 MISTAKES_KEPT = 200
+PARAMETERS_LEFT_OUT = ("memory", "verbose", "transform_input")
 
 
 @dataclass
 class SplitResult:
-    """What one split showed; accuracies are fractions."""
+    """What one split showed; accuracies (with several labels per image: average precisions) are fractions."""
 
     seed: int
     accuracy: float
     per_class: dict[str, float]
     n_train: int
     n_test: int
-    confusion: list[list[int]]
-    calibration_error: float
-    log_loss: float
-    seconds: dict[str, float]
+    confusion: list[list[int]] = field(default_factory=list)
+    calibration_error: float = float("nan")
+    log_loss: float = float("nan")
+    seconds: dict[str, float] = field(default_factory=dict)
+    weights: list[float] | None = None
 
 
 @dataclass
@@ -52,6 +67,7 @@ class Evaluation:
     mistakes: list[dict[str, Any]] = field(default_factory=list)
     reliability: list[dict[str, float]] = field(default_factory=list)
     describing: float = 0.0
+    confidence: list[np.ndarray] = field(default_factory=list, repr=False)
 
     @property
     def mean_accuracy(self) -> float:
@@ -73,8 +89,7 @@ class Evaluation:
         spent = {"describe images": self.describing} if self.describing else {}
         for split in self.splits:
             for name, value in split.seconds.items():
-                if name != "total":
-                    spent[name] = spent.get(name, 0.0) + value
+                spent[name] = spent.get(name, 0.0) + value
         return {**spent, "total": sum(spent.values())}
 
     def images_per_second(self) -> float:
@@ -83,12 +98,20 @@ class Evaluation:
         once = (self.seconds()["total"] - self.describing) / len(self.splits)
         return float(images / max(self.describing + once, 1e-9))
 
+    def add(self, split: SplitResult, mistakes: Sequence[dict[str, Any]] = (), confidence: Any = None) -> None:
+        """One more split, with its surest mistakes and ``confidence (n, 2)``: stated probability, right or not."""
+        self.splits.append(split)
+        self.mistakes = sorted([*self.mistakes, *mistakes], key=lambda m: -m["probability"])[:MISTAKES_KEPT]
+        if confidence is not None:
+            self.confidence.append(confidence)
+            self.reliability = reliability_table(*np.concatenate(self.confidence).T)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "recipe": self.recipe,
             "mean_accuracy": self.mean_accuracy,
             "std_accuracy": self.std_accuracy,
-            "splits": [asdict(s) for s in self.splits],
+            "splits": [{k: v for k, v in asdict(s).items() if v is not None} for s in self.splits],
             "seconds": self.seconds(),
             "images_per_second": self.images_per_second(),
             "parameters": self.parameters,
@@ -99,89 +122,156 @@ class Evaluation:
         }
 
 
-def evaluate(
-    folder: ImageFolder,
-    categorizer: Categorizer,
-    *,
-    train_per_class: int,
-    splits: int = 10,
-    seed: int = 0,
-    progress: Callable[[str], None] | None = None,
-) -> Evaluation:
-    """Run the protocol on a folder whose images can all be read.
+def evaluate(model: Any, X: Any, labels: Any, *, cv: Any, **options: Any) -> Evaluation:
+    """Train and test a model on every split; the options are those of :func:`compare`.
 
     Parameters
     ----------
-    categorizer : cloned for every split, with the split's seed as its ``random_state``
-    train_per_class, splits, seed : split i uses the seed ``seed + i``
+    model : a classifier, pipeline or ``Categorizer``; it is cloned
+    X : n images, bags, channels, vectors, or kernels between all n images for a model that takes such
+    labels : (n,) one label per image, or (n, C) of 1, 0 and -1
+    cv : a splitter such as ``PerClassSplit``, or a list of (training indices, test indices)
+    """
+    return compare({"": model}, X, labels, cv=cv, **options)[""]
+
+
+def compare(
+    models: Mapping[str, Any],
+    X: Any,
+    labels: Any,
+    *,
+    cv: Any,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+    probabilities: bool = True,
+    journal: MutableMapping[str, dict[str, Any]] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Evaluation]:
+    """Evaluate several models on the same splits.
+
+    Parameters
+    ----------
+    models : {name: model}
+    X : one dataset for all models, or {name: dataset}
+    labels, cv : see :func:`evaluate`
+    seed : split i runs with the seed ``seed + i``
+    names : of the images, for the list of mistakes
+    probabilities : False asks the models for classes alone, and says nothing of how sure they are
+    journal : figures found before, by what they depend on; a split that is in it is not run again
     progress : told what is being done
     """
-    many = f"{splits} random splits" if splits > 1 else "one random split"
-    protocol = f"{many}, {train_per_class} training images a class"
-    result = Evaluation(recipe_name(categorizer), folder.classes, json_parameters(categorizer), protocol)
-    confident: list[np.ndarray] = []
-    for i in range(splits):
-        if progress:
-            progress(f"split {i + 1} of {splits}")
-        train, test = random_split(folder.labels, train_per_class, seed + i)
-        run = evaluate_split(categorizer, folder.take(train), folder.take(test), seed + i)
-        result.splits.append(run.split)
-        if progress:
-            progress(f"split {i + 1} of {splits}: {100 * run.split.accuracy:.2f} %")
-        result.mistakes += run.mistakes
-        confident.append(run.confidence)
-    result.mistakes = sorted(result.mistakes, key=lambda m: -m["probability"])[:MISTAKES_KEPT]
-    result.reliability = reliability_table(*np.concatenate(confident).T)
-    return result
+    labels = np.asarray(labels)
+    given = X if isinstance(X, Mapping) else dict.fromkeys(models, X)
+    contents = {id(data): content_key(data) for data in given.values()} if journal is not None else {}
+    pipelines = {name: _as_pipeline(model) for name, model in models.items()}
+    splits = list(cv.split(np.zeros(len(labels)), labels)) if hasattr(cv, "split") else list(cv)
+    results = {
+        name: Evaluation(recipe_name(model), _classes(labels), json_parameters(model), str(cv))
+        for name, model in models.items()
+    }
+    for i, (train, test) in enumerate(splits):
+        memory = StepMemory(pipelines)
+        for name in memory.order():
+            what = f"split {i + 1} of {len(splits)}" + (f": {name}" if name else "")
+            key = figure_key(pipelines[name], contents.get(id(given[name])), labels, train, test, seed + i)
+            if journal is not None and key in journal:
+                results[name].add(SplitResult(**journal[key]))
+            else:
+                progress(what)
+                with runtime_context(seed=seed + i):
+                    run = _run_split(memory, name, given[name], labels, train, test, names, probabilities)
+                results[name].add(*run)
+                run[0].seed = seed + i
+                if journal is not None:
+                    journal[key] = asdict(run[0])
+                progress(f"{what}: {100 * run[0].accuracy:.2f} %")
+            memory.release(name)
+    return results
 
 
-class SplitRun(NamedTuple):
-    """A trained categorizer and what it did on the test images."""
-
-    model: Categorizer
-    split: SplitResult
-    mistakes: list[dict[str, Any]]
-    confidence: np.ndarray
+def figure_key(pipeline: Any, *origin: Any) -> str:
+    """What a figure depends on: the code, the model, and what else is given (the data, the split and the seed)."""
+    return joblib.hash((code_fingerprint(), clone(pipeline), *origin))
 
 
-def evaluate_split(categorizer: Categorizer, train: ImageFolder, test: ImageFolder, seed: int) -> SplitRun:
-    """Train a clone of the categorizer and test it; ``confidence`` is (n, 2): stated probability, right or not."""
-    model = clone(categorizer).set_params(random_state=seed)
-    model.fit(train.paths, train.labels)
-    spent: dict[str, float] = {}
-    probabilities = model.predict_proba(test.paths, seconds=spent)
-    seconds = {f"train {k}": v for k, v in model.seconds_.items()} | {f"test {k}": v for k, v in spent.items()}
-    seconds["total"] = sum(seconds.values())
-    classes = [str(c) for c in model.classes_]
-    split, right = score_split(test, classes, probabilities, seconds, seed, len(train))
-    confidence = np.stack([probabilities.max(axis=1), right], axis=1)
-    return SplitRun(model, split, confident_mistakes(test, classes, probabilities, seed), confidence)
+def _as_pipeline(model: Any) -> Pipeline:
+    model = model.pipeline() if hasattr(model, "pipeline") else clone(model)
+    return model if isinstance(model, Pipeline) else Pipeline([("classifier", model)])
 
 
-def score_split(
-    test: ImageFolder, classes: list[str], probabilities: np.ndarray, seconds: dict[str, float], seed: int, n_train: int
-) -> tuple[SplitResult, np.ndarray]:
-    """Figures of one split, and which test images were right."""
-    truth = np.searchsorted(classes, test.labels)
-    guess = probabilities.argmax(axis=1)
-    confusion = np.zeros((len(classes), len(classes)), int)
-    np.add.at(confusion, (truth, guess), 1)
-    right = truth == guess
-    table = reliability_table(probabilities.max(axis=1), right)
-    ece = sum(row["share"] * abs(row["confidence"] - row["accuracy"]) for row in table)
-    likelihood = np.clip(probabilities[np.arange(len(truth)), truth], 1e-12, 1)
+def _classes(labels: np.ndarray) -> list[str]:
+    return [str(c) for c in (np.unique(labels) if labels.ndim == 1 else range(labels.shape[1]))]
+
+
+def _run_split(
+    memory: StepMemory,
+    name: str,
+    X: Any,
+    labels: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+    names: Sequence[str] | None,
+    probabilities: bool,
+) -> tuple[SplitResult, list[dict[str, Any]], np.ndarray | None]:
+    model = memory.pipeline(name)
+    pairwise = get_tags(model[-1]).input_tags.pairwise and len(model) == 1  # kernels between all images are given
+    data = [_cut(X, part)[:, train] if pairwise else _cut(X, part) for part in (train, test)]
+    started = time.perf_counter()
+    model.fit(data[0], labels[train])
+    seconds = dict(memory.seconds)
+    seconds["train classifier"] = time.perf_counter() - started - sum(seconds.values())
+    memory.seconds = {}
+    started = time.perf_counter()
+    several = labels.ndim == 2
+    method = "decision_function" if several else "predict_proba" if probabilities else "predict"
+    said = predict_in_chunks(model, method, data[1])
+    spent = memory.seconds
+    seconds |= spent | {"test classifier": time.perf_counter() - started - sum(spent.values())}
+    if several:
+        return score_rankings(labels[test], said, len(train), seconds), [], None
+    split = score_classes(labels[test], said, [str(c) for c in model.classes_], len(train), seconds)
+    weights = getattr(model[-1], "weights_", None)
+    split.weights = None if weights is None else np.asarray(weights).tolist()
+    if not probabilities:
+        return split, [], None
+    classes = np.asarray(model.classes_)
+    right = classes[said.argmax(axis=1)] == labels[test]
+    mistakes = [] if names is None else confident_mistakes(labels, test, classes, said, names)
+    return split, mistakes, np.stack([said.max(axis=1), right], axis=1)
+
+
+def _cut(X: Any, index: np.ndarray) -> Any:
+    return [X[i] for i in index] if isinstance(X, list | tuple) else X[index]
+
+
+def score_classes(
+    truth: np.ndarray, said: np.ndarray, classes: list[str], n_train: int, seconds: dict[str, float]
+) -> SplitResult:
+    """Figures of one split, from predicted classes (n,) or from probabilities (n, C)."""
+    truth = truth.astype(str)
+    guess = said.astype(str) if said.ndim == 1 else np.asarray(classes)[said.argmax(axis=1)]
+    recall = recall_score(truth, guess, labels=classes, average=None, zero_division=0.0)
     split = SplitResult(
-        seed=seed,
-        accuracy=float(mean_class_accuracy(truth, guess)),
-        per_class={c: float(right[truth == k].mean()) for k, c in enumerate(classes)},
+        seed=0,
+        accuracy=float(balanced_accuracy_score(truth, guess)),
+        per_class=dict(zip(classes, recall.tolist())),
         n_train=n_train,
         n_test=len(truth),
-        confusion=confusion.tolist(),
-        calibration_error=float(ece),
-        log_loss=float(-np.log(likelihood).mean()),
+        confusion=confusion_matrix(truth, guess, labels=classes).tolist(),
         seconds=seconds,
     )
-    return split, right
+    if said.ndim == 2:
+        table = reliability_table(said.max(axis=1), truth == guess)
+        split.calibration_error = sum(row["share"] * abs(row["confidence"] - row["accuracy"]) for row in table)
+        split.log_loss = float(log_loss(truth, said.astype(np.float64), labels=classes))
+    return split
+
+
+def score_rankings(truth: np.ndarray, scores: np.ndarray, n_train: int, seconds: dict[str, float]) -> SplitResult:
+    """Average precision of every class by its scores (n, C), difficult images (0) left out: the rule of VOC 2007."""
+    values = [average_precision(t == 1, s, t == 0) for t, s in zip(truth.T, scores.T)]
+    per_class = {str(i): value for i, value in enumerate(values)}
+    return SplitResult(0, float(np.mean(values)), per_class, n_train, len(truth), seconds=seconds)
 
 
 def reliability_table(confidence: np.ndarray, right: np.ndarray, bins: int = 10) -> list[dict[str, float]]:
@@ -199,29 +289,29 @@ def reliability_table(confidence: np.ndarray, right: np.ndarray, bins: int = 10)
 
 
 def confident_mistakes(
-    test: ImageFolder, classes: list[str], probabilities: np.ndarray, seed: int, most: int = MISTAKES_KEPT
+    labels: np.ndarray, test: np.ndarray, classes: np.ndarray, probabilities: np.ndarray, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The wrong images, surest first."""
     guess = probabilities.argmax(axis=1)
-    wrong = np.flatnonzero(np.asarray(classes)[guess] != test.labels)
-    wrong = wrong[np.argsort(-probabilities[wrong, guess[wrong]], kind="stable")][:most]
+    wrong = np.flatnonzero(classes[guess] != labels[test])
+    wrong = wrong[np.argsort(-probabilities[wrong, guess[wrong]], kind="stable")][:MISTAKES_KEPT]
     return [
         {
-            "image": test.paths[i],
-            "label": str(test.labels[i]),
-            "predicted": classes[guess[i]],
+            "image": names[test[i]],
+            "label": str(labels[test[i]]),
+            "predicted": str(classes[guess[i]]),
             "probability": float(probabilities[i, guess[i]]),
-            "seed": seed,
         }
         for i in wrong
     ]
 
 
-def recipe_name(categorizer: Categorizer) -> str:
-    return categorizer.recipe if isinstance(categorizer.recipe, str) else "custom"
+def recipe_name(model: Any) -> str:
+    recipe = getattr(model, "recipe", None)
+    return recipe if isinstance(recipe, str) else "custom"
 
 
-def json_parameters(categorizer: Categorizer) -> dict[str, Any]:
+def json_parameters(model: Any) -> dict[str, Any]:
     """Parameters that are plain values (or lists of them), by their full name."""
 
     def plain(value: Any) -> bool:
@@ -229,6 +319,5 @@ def json_parameters(categorizer: Categorizer) -> dict[str, Any]:
             return all(plain(v) for v in value)
         return value is None or isinstance(value, bool | int | float | str)
 
-    skip = ("memory", "verbose", "transform_input", "cache")
-    params = categorizer.get_params(deep=True)
-    return {k: v for k, v in sorted(params.items()) if plain(v) and k.rsplit("__", 1)[-1] not in skip}
+    params = model.get_params(deep=True)
+    return {k: v for k, v in sorted(params.items()) if plain(v) and k.rsplit("__", 1)[-1] not in PARAMETERS_LEFT_OUT}

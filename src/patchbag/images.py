@@ -32,17 +32,30 @@ from __future__ import annotations
 import io
 import os
 import stat
-import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from patchbag.runtime import quiet
+
+# The formats that are read, and how their files are named.  Others stay closed: PostScript would start an interpreter.
+FORMATS = {
+    "AVIF": (".avif",),
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "JPEG": (".jfif", ".jpe", ".jpeg", ".jpg"),
+    "MPO": (),  # several pictures in a file that is named like JPEG
+    "PNG": (".png",),
+    "PPM": (".pgm", ".pnm", ".ppm"),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
 MAX_PIXELS = 100_000_000
 MAX_SIDE = 512
 MIN_SIDE = 4
@@ -161,10 +174,16 @@ def _check_size(size: tuple[int, int], name: str, max_pixels: int | None) -> Non
         raise ImageError(f"{name}: is {width}×{height} pixels; each side must have at least {MIN_SIDE}")
 
 
+@cache
+def _known_formats() -> list[str]:
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]  # a build of Pillow may lack some
+
+
 def _decode(file: Any, name: str, mode: Mode, max_pixels: int | None, max_side: int | None) -> LoadedImage:
     with _explained(name):
         try:
-            image = Image.open(file)
+            image = Image.open(file, formats=_known_formats())
         except UnidentifiedImageError:
             file.seek(0)
             start = file.read(12)
@@ -178,40 +197,11 @@ def _decode(file: Any, name: str, mode: Mode, max_pixels: int | None, max_side: 
             return _finish(image, image.size, name, mode, max_side)
 
 
-class _Quiet:
-    """No warnings while any thread is inside.
-
-    Pillow warns of bombs, odd EXIF blocks and odd palettes: what matters of these is checked here, the rest is no news
-    to the caller.  Warning filters are global; threads that each saved and restored them would leave them changed.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._filters.__exit__(None, None, None)
-
-
-_quiet = _Quiet()
-
-
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
     """Turn whatever Pillow raises into an ImageError, and keep its warnings in."""
     try:
-        with _quiet:
+        with quiet:  # of bombs, odd EXIF blocks, odd palettes: what matters of these is checked here
             yield
     except ImageError:
         raise

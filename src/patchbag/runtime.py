@@ -23,8 +23,10 @@ Nothing here is set on the steps of a pipeline: a fitted model does not know on 
 from __future__ import annotations
 
 import os
+import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, wraps
@@ -54,6 +56,16 @@ _context: ContextVar[Runtime] = ContextVar("patchbag_runtime", default=Runtime()
 def current_runtime() -> Runtime:
     """Device, seed and store of the present context."""
     return _context.get()
+
+
+def store_folder() -> Path:
+    """Where features are kept: the context's folder, else ``$PATCHBAG_CACHE``, else the user's cache folder."""
+    import platformdirs
+
+    if (named := _context.get().store) is not None:
+        return named
+    chosen = os.environ.get("PATCHBAG_CACHE")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("patchbag", appauthor=False)
 
 
 @contextmanager
@@ -113,8 +125,48 @@ def _call(function: Callable[[J], R], caller: int, job: J) -> R:
         return function(job)
 
 
+class SharedContext:
+    """A setting that is global to the process, changed while any thread is inside.
+
+    Threads that each saved and restored it would leave it changed: the first to come enters, the last to go leaves.
+    """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._inside = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._context = self._make()
+                self._context.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._context.__exit__(None, None, None)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+quiet = SharedContext(_without_warnings)
+
+
 def parallel_map(
-    function: Callable[[J], R], jobs: Iterable[J], n_jobs: int | None = None, *, shared: bool = False
+    function: Callable[[J], R],
+    jobs: Iterable[J],
+    n_jobs: int | None = None,
+    *,
+    shared: bool = False,
+    prefer: Literal["threads", "processes"] = "threads",
 ) -> Iterator[R]:
     """``function`` of every job, in order, on the workers of the context; BLAS runs single-threaded meanwhile.
 
@@ -123,6 +175,7 @@ def parallel_map(
     function : whatever else it needs, and the jobs, are sent to workers in other processes: cut the data into the jobs
     n_jobs : workers, None for those of the context
     shared : the function writes into arrays of the caller, so that threads it must be
+    prefer : what the workers are unless the caller has configured a backend; processes for what holds Python's lock
     """
     jobs = list(jobs)
     workers = min(count_workers(n_jobs), len(jobs))
@@ -130,9 +183,15 @@ def parallel_map(
         if workers <= 1:
             yield from map(function, jobs)
             return
-        how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": "threads"}
+        how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": prefer}
         pool = Parallel(n_jobs=workers, return_as="generator", **how)
-        yield from pool(delayed(_call)(function, os.getpid(), job) for job in jobs)
+        results = pool(delayed(_call)(function, os.getpid(), job) for job in jobs)
+        try:
+            for result in results:  # noqa: UP028 - "yield from" would close it before the warning is silenced
+                yield result
+        finally:
+            with quiet:  # joblib warns of jobs that nobody waits for any more
+                results.close()
 
 
 def parallel_njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

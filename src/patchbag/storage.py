@@ -8,7 +8,7 @@ The arrays of a fitted object are tensors; everything else is a tree of JSON val
 * ``{"$object": "FisherVector", "params": {...}, "state": {...}}`` is an estimator: its constructor parameters and its
   fitted attributes (those that end in an underscore), or a dataset of arrays with its fields.
 
-Names of classes are looked up in ``CLASSES``, the closed list of what a model may consist of; a name that is not there
+Names of classes are looked up in the registry, the closed list of what a model may consist of; a name that is not there
 is an error.  A checksum over the manifest and all tensors tells a damaged file from a good one.  ``VERSION`` counts up
 when the layout changes; a reader accepts every version up to its own.
 """
@@ -22,74 +22,18 @@ import os
 import struct
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-FORMAT = "patchbag-model"
-VERSION = 1
+from patchbag.registry import find_class
 
-# class name -> module; the only classes that a model file can name
-CLASSES = {
-    "BagOfWords": "patchbag.encodings.words",
-    "BagPCA": "patchbag.features.projection",
-    "Bags": "patchbag.bags",
-    "BinIndex": "patchbag.similarity.sets.bin_index",
-    "Categorizer": "patchbag.categorizer",
-    "Channel": "patchbag.channels",
-    "ColorStatistics": "patchbag.features.color",
-    "Combination": "patchbag.classifiers.gaussian_process.combination",
-    "ContextualHistograms": "patchbag.similarity.histograms.context",
-    "ContextualSimilarity": "patchbag.similarity.mixtures.context",
-    "DefiniteKernel": "patchbag.similarity.definite",
-    "Definiteness": "patchbag.similarity.definite",
-    "DenseSIFT": "patchbag.features.dense_sift",
-    "FeatureChannels": "patchbag.features.channels",
-    "FisherVector": "patchbag.encodings.fisher",
-    "GaussianParameters": "patchbag.mixture.parameters",
-    "GaussianPosterior": "patchbag.classifiers.gaussian_process.posterior",
-    "GaussianProcessCategorizer": "patchbag.classifiers.gaussian_process.classifier",
-    "GeometricBlur": "patchbag.features.geometric_blur",
-    "HistogramKernel": "patchbag.similarity.histograms.kernel",
-    "InducingPosterior": "patchbag.classifiers.gaussian_process.nystroem",
-    "InnerProductKernel": "patchbag.similarity.inner_product",
-    "KernelInput": "patchbag.classifiers.gaussian_process.kernel_input",
-    "KernelUnion": "patchbag.similarity.union",
-    "LDAFisher": "patchbag.encodings.lda",
-    "LaplacePosterior": "patchbag.classifiers.gaussian_process.laplace",
-    "LateFusion": "patchbag.classifiers.fusion",
-    "LatentFisherVector": "patchbag.encodings.latent_fisher",
-    "LatentPrior": "patchbag.encodings.latent_mixture",
-    "LinearClassifier": "patchbag.classifiers.linear",
-    "MAPAdaptation": "patchbag.mixture.adaptation",
-    "MaximumLikelihoodMixtures": "patchbag.mixture.maximum_likelihood",
-    "MinimumDistanceKernel": "patchbag.similarity.sets.minimum_distance",
-    "MixtureKernel": "patchbag.similarity.mixtures.kernel",
-    "Mixtures": "patchbag.mixture.adaptation",
-    "Normalizer": "patchbag.encodings.normalize",
-    "PLSAFisher": "patchbag.encodings.topics",
-    "PerDescriptor": "patchbag.features.projection",
-    "PolyaEncoding": "patchbag.encodings.polya",
-    "PyramidMatchKernel": "patchbag.similarity.sets.pyramid_match",
-    "ReferenceWeights": "patchbag.similarity.mixtures.references",
-    "SetKernel": "patchbag.similarity.sets.kernel",
-    "SparseLogistic": "patchbag.classifiers.sparse_logistic",
-    "SpatialPyramid": "patchbag.mixture.spatial",
-    "SpatialPyramidMatch": "patchbag.similarity.sets.spatial_match",
-    "Statistics": "patchbag.mixture.statistics",
-    "UniformBins": "patchbag.similarity.sets.pyramid_bins",
-    "UniversalMixture": "patchbag.mixture.gaussian",
-    "UniversalStatistics": "patchbag.mixture.statistics",
-    "VLAD": "patchbag.encodings.vlad",
-    "VocabularyBins": "patchbag.similarity.sets.pyramid_bins",
-    # scikit-learn's, which recipes are made of
-    "LinearSVC": "sklearn.svm",
-    "LogisticRegression": "sklearn.linear_model",
-    "Pipeline": "sklearn.pipeline",
-    "StandardScaler": "sklearn.preprocessing",
-}
+FORMAT = "patchbag-model"
+VERSION = 2
+
+# constructor parameters of earlier versions that are no more
+_DROPPED = {"Categorizer": {"color"}}
 
 
 class ModelFileError(ValueError):
@@ -145,7 +89,7 @@ def load(path: str | Path) -> Any:
 
 
 def _read_manifest(data: bytes, path: Path) -> dict[str, Any]:
-    foreign = ModelFileError(f"{path} is not a patchbag model (made by 'patchbag train' or Categorizer.save)")
+    foreign = ModelFileError(f"{path} is not a patchbag model (written by Categorizer.save)")
     if len(data) < 8:
         raise foreign
     (length,) = struct.unpack("<Q", data[:8])
@@ -210,11 +154,11 @@ def _encode_array(value: np.ndarray, tensors: dict[str, np.ndarray], where: str)
 
 def _encode_object(value: Any, tensors: dict[str, np.ndarray], where: str) -> Any:
     name = type(value).__name__
-    if name not in CLASSES or not type(value).__module__.startswith(CLASSES[name].split(".")[0]):
+    if find_class(name) is not type(value):
         raise TypeError(
             f"{where} is a {type(value).__module__}.{name}, which a model file cannot hold; "
-            "models consist of patchbag's own steps and a few of scikit-learn's"
-            + ("; LinearClassifier and GaussianProcessCategorizer can be saved" if hasattr(value, "predict") else "")
+            "models consist of patchbag's own steps, a few of scikit-learn's, and classes marked storable"
+            + ("; LinearClassifier and GaussianProcessClassifier can be saved" if hasattr(value, "predict") else "")
         )
     params, state = _parts(value)
     tree: dict[str, Any] = {"$object": name}
@@ -236,7 +180,7 @@ def _parts(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return value.stored_parameters(), {}
 
 
-RUNTIME_PARAMETERS = ("n_jobs", "n_threads", "cache", "verbose", "memory", "progress")
+RUNTIME_PARAMETERS = ("n_jobs", "verbose", "memory")
 
 
 def _is_fitted_attribute(name: str) -> bool:
@@ -267,10 +211,11 @@ def _decode(tree: Any, tensors: dict[str, np.ndarray]) -> Any:
 
 def _decode_object(tree: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     name = tree["$object"]
-    if name not in CLASSES:
+    cls = find_class(name)
+    if cls is None:
         raise ModelFileError(f"it names {name!r}, which is not a part of patchbag models")
-    cls = getattr(import_module(CLASSES[name]), name)
-    obj = cls(**{k: _decode(v, tensors) for k, v in tree["params"].items()})
+    params = {k: v for k, v in tree["params"].items() if k not in _DROPPED.get(name, ())}
+    obj = cls(**{k: _decode(v, tensors) for k, v in params.items()})
     for key, value in tree.get("state", {}).items():
         if not _is_fitted_attribute(key):
             raise ModelFileError(f"it sets {key!r}, which is not a fitted attribute")

@@ -7,7 +7,7 @@ from sklearn.svm import LinearSVC
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
-from patchbag.classifiers.fusion import LateFusion, average_scores
+from patchbag.classifiers.fusion import LateFusionClassifier, average_scores
 
 
 @pytest.fixture
@@ -23,17 +23,17 @@ def data():
 
 def test_probabilities_are_the_mean_of_the_branches(data):
     X, y = data
-    fusion = LateFusion([("orh", LogisticRegression()), ("col", LogisticRegression())]).fit(X, y)
+    fusion = LateFusionClassifier([("orh", LogisticRegression()), ("col", LogisticRegression())]).fit(X, y)
     alone = [LogisticRegression().fit(X[name], y).predict_proba(X[name]) for name in ("orh", "col")]
     np.testing.assert_allclose(fusion.predict_proba(X), (alone[0] + alone[1]) / 2)
     np.testing.assert_array_equal(fusion.predict(X), fusion.classes_[(alone[0] + alone[1]).argmax(axis=1)])
-    weighted = LateFusion(fusion.branches, weights=[3, 1]).fit(X, y)
+    weighted = LateFusionClassifier(fusion.branches, weights=[3, 1]).fit(X, y)
     np.testing.assert_allclose(weighted.predict_proba(X), 0.75 * alone[0] + 0.25 * alone[1])
 
 
 def test_two_channels_together_are_better_than_either(data):
     X, y = data
-    both = LateFusion([("orh", LogisticRegression()), ("col", LogisticRegression())])
+    both = LateFusionClassifier([("orh", LogisticRegression()), ("col", LogisticRegression())])
     scores = [cross_val_score(both, X, y).mean()]
     scores += [cross_val_score(LogisticRegression(), X[name], y).mean() for name in X.names]
     assert scores[0] > max(scores[1:]) + 0.1
@@ -41,26 +41,26 @@ def test_two_channels_together_are_better_than_either(data):
 
 def test_decision_values_are_averaged_where_a_branch_has_no_probabilities(data):
     X, y = data
-    fusion = LateFusion([("orh", LinearSVC()), ("col", LogisticRegression())]).fit(X, y)
+    fusion = LateFusionClassifier([("orh", LinearSVC()), ("col", LogisticRegression())]).fit(X, y)
     assert not hasattr(fusion, "predict_proba")
     expected = [b.decision_function(X[name]) for name, b in fusion.branches_]
     np.testing.assert_allclose(fusion.decision_function(X), average_scores(expected))
     two = y != "c"
-    binary = LateFusion([("orh", LinearSVC()), ("col", LinearSVC())]).fit(X[two], y[two])
+    binary = LateFusionClassifier([("orh", LinearSVC()), ("col", LinearSVC())]).fit(X[two], y[two])
     assert (binary.predict(X[two]) == y[two]).mean() > 0.9
 
 
 def test_binary_probabilities_decide_at_one_half(data):
     X, y = data
     two = y != "c"
-    fusion = LateFusion([("orh", LogisticRegression()), ("col", LogisticRegression())]).fit(X[two], y[two])
+    fusion = LateFusionClassifier([("orh", LogisticRegression()), ("col", LogisticRegression())]).fit(X[two], y[two])
     positive = fusion.decision_function(X[two]) > 0
     np.testing.assert_array_equal(fusion.predict(X[two]), np.where(positive, "b", "a"))
 
 
 def test_parameters_of_branches_can_be_searched(data):
     X, y = data
-    fusion = LateFusion([("orh", LogisticRegression()), ("col", LogisticRegression())])
+    fusion = LateFusionClassifier([("orh", LogisticRegression()), ("col", LogisticRegression())])
     search = GridSearchCV(fusion, {"orh__C": [1e-4, 1.0], "weights": [None, [1, 0]]}, cv=3).fit(X, y)
     assert search.best_params_ == {"orh__C": 1.0, "weights": None}
     assert clone(fusion).get_params()["orh__C"] == 1.0
@@ -68,7 +68,9 @@ def test_parameters_of_branches_can_be_searched(data):
 
 def test_one_dataset_goes_to_every_branch(data):
     X, y = data
-    fusion = LateFusion([("weak", LogisticRegression(C=0.1)), ("strong", LogisticRegression(C=9))]).fit(X["orh"], y)
+    fusion = LateFusionClassifier([("weak", LogisticRegression(C=0.1)), ("strong", LogisticRegression(C=9))]).fit(
+        X["orh"], y
+    )
     expected = [b.predict_proba(X["orh"]) for _, b in fusion.branches_]
     np.testing.assert_allclose(fusion.predict_proba(X["orh"]), np.mean(expected, axis=0))
 
@@ -91,10 +93,10 @@ def test_wrong_use_is_named(data):
     with pytest.raises(ValueError, match=r"same images, got \{'a': 3, 'b': 2\}"):
         Channels(a=np.zeros(3), b=np.zeros(2))
     with pytest.raises(KeyError, match="no channel 'gist'; there are orh, col"):
-        LateFusion([("gist", LogisticRegression())]).fit(X, y)
+        LateFusionClassifier([("gist", LogisticRegression())]).fit(X, y)
     with pytest.raises(ValueError, match="at least one branch"):
-        LateFusion([]).fit(X, y)
+        LateFusionClassifier([]).fit(X, y)
     with pytest.raises(ValueError, match="weights must be 1 numbers"):
-        LateFusion([("orh", LogisticRegression())], weights=[1, 2]).fit(X, y)
-    with pytest.raises(ValueError, match="scores must be one of"):
-        LateFusion([("orh", LogisticRegression())], scores="votes").fit(X, y)
+        LateFusionClassifier([("orh", LogisticRegression())], weights=[1, 2]).fit(X, y)
+    with pytest.raises(ValueError, match=r"'scores' parameter of .* must be a str among"):
+        LateFusionClassifier([("orh", LogisticRegression())], scores="votes").fit(X, y)

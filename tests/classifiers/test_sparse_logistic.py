@@ -9,7 +9,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from patchbag.classifiers import sparse_logistic
-from patchbag.classifiers.sparse_logistic import SparseLogistic, fit_intercept, largest_penalty, replace_diagonal
+from patchbag.classifiers.sparse_logistic import (
+    SparseLogisticClassifier,
+    fit_intercept,
+    largest_penalty,
+    replace_diagonal,
+)
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def test_solution_minimises_the_printed_objective():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 4))
     y = (X[:, 0] + 0.3 * rng.normal(size=60) > 0).astype(int)
-    model = SparseLogistic(0.05, scale=None, tol=1e-8, max_iter=5000).fit(X, y)
+    model = SparseLogisticClassifier(0.05, scale=None, tol=1e-8, max_iter=5000).fit(X, y)
     centred, sign = X - X.mean(axis=0), 2 * y - 1
     bounds = [(0, None)] * 8 + [(None, None)]
     best = minimize(objective, np.zeros(9), (centred, sign, 0.05), bounds=bounds, options={"ftol": 1e-14, "gtol": 1e-9})
@@ -58,7 +63,7 @@ def test_solution_minimises_the_printed_objective():
 @pytest.mark.parametrize("multinomial", [False, True])
 def test_few_images_are_kept_and_new_ones_recognised(similarities, multinomial):
     X, y, X_test, y_test = similarities
-    model = SparseLogistic(0.02, multinomial=multinomial).fit(X, y)
+    model = SparseLogisticClassifier(0.02, multinomial=multinomial).fit(X, y)
     assert 0 < model.n_kept_ < 60
     np.testing.assert_array_equal(model.kept_, (model.coef_ != 0).any(axis=0))
     assert model.score(X_test, y_test) > 0.8
@@ -70,11 +75,11 @@ def test_few_images_are_kept_and_new_ones_recognised(similarities, multinomial):
 @pytest.mark.parametrize("multinomial", [False, True])
 def test_probabilities_sum_to_one_and_rank_as_the_scores_do(similarities, multinomial):
     X, y, X_test, _ = similarities
-    model = SparseLogistic(0.02, multinomial=multinomial).fit(X, y)
+    model = SparseLogisticClassifier(0.02, multinomial=multinomial).fit(X, y)
     p = model.predict_proba(X_test)
     np.testing.assert_allclose(p.sum(axis=1), 1)
     np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X_test))
-    binary = SparseLogistic(0.02).fit(X[y != "city"], y[y != "city"])
+    binary = SparseLogisticClassifier(0.02).fit(X[y != "city"], y[y != "city"])
     score = binary.decision_function(X_test)
     np.testing.assert_allclose(binary.predict_proba(X_test)[:, 1], 1 / (1 + np.exp(-score)))
 
@@ -83,20 +88,20 @@ def test_nothing_is_kept_from_the_largest_penalty_on(similarities):
     X, y, _, _ = similarities
     z = (X - X.mean(axis=0)) / X.std(axis=0)
     limit = largest_penalty(z, (y[:, None] == np.unique(y)).astype(float))
-    assert SparseLogistic(1.05 * limit, tol=1e-6).fit(X, y).n_kept_ == 0
-    assert SparseLogistic(0.9 * limit, tol=1e-6).fit(X, y).n_kept_ > 0
+    assert SparseLogisticClassifier(1.05 * limit, tol=1e-6).fit(X, y).n_kept_ == 0
+    assert SparseLogisticClassifier(0.9 * limit, tol=1e-6).fit(X, y).n_kept_ > 0
 
 
 def test_penalty_is_chosen_by_cross_validation(similarities):
     X, y, X_test, y_test = similarities
-    model = SparseLogistic().fit(X, y)
+    model = SparseLogisticClassifier().fit(X, y)
     # the strongest penalty whose accuracy no later one beats by much
     chosen = list(model.penalties_).index(model.penalty_)
     assert len(model.scores_) == len(model.penalties_) == 6
     assert model.scores_.max() <= model.scores_[chosen] + 0.003
     assert (model.scores_[:chosen] < model.scores_[chosen]).all()
     assert model.score(X_test, y_test) > 0.8
-    assert model.penalty_ == SparseLogistic(n_threads=1).fit(X, y).penalty_
+    assert model.penalty_ == SparseLogisticClassifier(n_jobs=1).fit(X, y).penalty_
 
 
 def test_own_similarity_is_ignored_on_request():
@@ -107,8 +112,8 @@ def test_own_similarity_is_ignored_on_request():
     test = 0.02 * rng.random((60, 80)) + 0.01 * (np.repeat([0, 1], 30)[:, None] == y)
     with_self = X + 0.9 * np.eye(80)
     penalty = 0.05
-    plain = SparseLogistic(penalty).fit(with_self, y).score(test, np.repeat([0, 1], 30))
-    ignoring = SparseLogistic(penalty, ignore_self=True).fit(with_self, y).score(test, np.repeat([0, 1], 30))
+    plain = SparseLogisticClassifier(penalty).fit(with_self, y).score(test, np.repeat([0, 1], 30))
+    ignoring = SparseLogisticClassifier(penalty, ignore_self=True).fit(with_self, y).score(test, np.repeat([0, 1], 30))
     assert ignoring > 0.95 > plain + 0.1
     np.testing.assert_allclose(
         replace_diagonal(with_self).diagonal(), [np.delete(X[:, i], i).mean() for i in range(80)]
@@ -118,39 +123,43 @@ def test_own_similarity_is_ignored_on_request():
 @pytest.mark.parametrize("scale", ["columns", "global"])
 def test_units_of_the_similarities_do_not_matter(similarities, scale):
     X, y, X_test, _ = similarities
-    a = SparseLogistic(0.02, scale=scale, tol=1e-9, max_iter=5000).fit(X, y).predict_proba(X_test)
-    b = SparseLogistic(0.02, scale=scale, tol=1e-9, max_iter=5000).fit(1e-4 * X, y).predict_proba(1e-4 * X_test)
+    a = SparseLogisticClassifier(0.02, scale=scale, tol=1e-9, max_iter=5000).fit(X, y).predict_proba(X_test)
+    b = (
+        SparseLogisticClassifier(0.02, scale=scale, tol=1e-9, max_iter=5000)
+        .fit(1e-4 * X, y)
+        .predict_proba(1e-4 * X_test)
+    )
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_estimator_works_in_cross_validation(similarities):
     X, y, _, _ = similarities
-    assert cross_val_score(SparseLogistic(0.02), X, y, cv=3).mean() > 0.8
-    assert clone(SparseLogistic(0.3, scale="global")).get_params()["scale"] == "global"
+    assert cross_val_score(SparseLogisticClassifier(0.02), X, y, cv=3).mean() > 0.8
+    assert clone(SparseLogisticClassifier(0.3, scale="global")).get_params()["scale"] == "global"
 
 
 def test_a_constant_column_is_left_out(similarities):
     X, y, _, _ = similarities
-    model = SparseLogistic(0.02).fit(np.concatenate([X, np.ones((90, 1))], axis=1), y)
+    model = SparseLogisticClassifier(0.02).fit(np.concatenate([X, np.ones((90, 1))], axis=1), y)
     assert not model.kept_[-1]
 
 
 def test_wrong_use_is_named(similarities):
     X, y, _, _ = similarities
-    with pytest.raises(ValueError, match="penalty must be a positive number"):
-        SparseLogistic(0).fit(X, y)
-    with pytest.raises(ValueError, match="scale must be one of"):
-        SparseLogistic(scale="rows").fit(X, y)
+    with pytest.raises(ValueError, match=r"'penalty' parameter of .* must be a float"):
+        SparseLogisticClassifier(0).fit(X, y)
+    with pytest.raises(ValueError, match=r"'scale' parameter of .* must be a str among"):
+        SparseLogisticClassifier(scale="rows").fit(X, y)
     with pytest.raises(ValueError, match="need at least two classes"):
-        SparseLogistic(0.1).fit(X, ["a"] * 90)
+        SparseLogisticClassifier(0.1).fit(X, ["a"] * 90)
     with pytest.raises(ValueError, match="square matrix; got"):
-        SparseLogistic(0.1, ignore_self=True).fit(X[:, 1:], y)
+        SparseLogisticClassifier(0.1, ignore_self=True).fit(X[:, 1:], y)
     with pytest.raises(ValueError, match="class 'one' has one image"):
-        SparseLogistic().fit(X, ["one"] + ["two"] * 89)
+        SparseLogisticClassifier().fit(X, ["one"] + ["two"] * 89)
     with pytest.raises(ValueError, match="similarities to 90 training images, got 80 columns"):
-        SparseLogistic(0.1).fit(X, y).predict(X[:, :80])
+        SparseLogisticClassifier(0.1).fit(X, y).predict(X[:, :80])
     with pytest.raises(ValueError, match="NaN"):
-        SparseLogistic(0.1).fit(X * np.nan, y)
+        SparseLogisticClassifier(0.1).fit(X * np.nan, y)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -165,7 +174,7 @@ def test_intercept_makes_the_mean_sigmoid_the_share_of_positives(spread, sign):
 @pytest.mark.parametrize("penalty", [0.003, 0.03, 0.3])
 def test_intercept_is_not_penalised(scale, penalty):
     X, y, _, _ = unbalanced([60, 20, 10], 0.5)
-    model = SparseLogistic(penalty, scale=scale).fit(X, y)
+    model = SparseLogisticClassifier(penalty, scale=scale).fit(X, y)
     np.testing.assert_allclose(expit(model.decision_function(X)).mean(axis=0), [6 / 9, 2 / 9, 1 / 9], atol=1e-9)
 
 
@@ -174,7 +183,7 @@ def test_coefficients_are_those_of_a_free_intercept():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(120, 3))
     y = (X[:, 0] + rng.normal(size=120) > 1.8).astype(int)
-    model = SparseLogistic(0.05, scale=None, tol=1e-8, max_iter=5000).fit(X, y)
+    model = SparseLogisticClassifier(0.05, scale=None, tol=1e-8, max_iter=5000).fit(X, y)
     args = (X - X.mean(axis=0), 2 * y - 1, 0.05)
     bounds = [(0, None)] * 6 + [(None, None)]
     best = minimize(objective, np.zeros(7), args, bounds=bounds, options={"ftol": 1e-14, "gtol": 1e-9})
@@ -186,7 +195,10 @@ def test_coefficients_are_those_of_a_free_intercept():
 def test_without_scaling_the_unit_changes_only_the_penalty(factor):
     X, y, X_test, _ = unbalanced([60, 20, 10], 0.5)
     options = {"scale": None, "tol": 1e-7, "max_iter": 5000}
-    a, b = SparseLogistic(1e-3, **options).fit(X, y), SparseLogistic(factor * 1e-3, **options).fit(factor * X, y)
+    a, b = (
+        SparseLogisticClassifier(1e-3, **options).fit(X, y),
+        SparseLogisticClassifier(factor * 1e-3, **options).fit(factor * X, y),
+    )
     assert a.n_kept_ == b.n_kept_ > 0
     np.testing.assert_allclose(b.coef_ * factor, a.coef_, atol=1e-3)
     np.testing.assert_allclose(b.predict_proba(factor * X_test), a.predict_proba(X_test), atol=1e-4)
@@ -196,7 +208,7 @@ def test_without_scaling_the_unit_changes_only_the_penalty(factor):
 @pytest.mark.parametrize("factor", [2.0**-10, 2.0**10])
 def test_choice_of_the_penalty_follows_the_unit(factor):
     X, y, X_test, _ = unbalanced([60, 20, 10], 0.5)
-    a, b = SparseLogistic(scale=None).fit(X, y), SparseLogistic(scale=None).fit(factor * X, y)
+    a, b = SparseLogisticClassifier(scale=None).fit(X, y), SparseLogisticClassifier(scale=None).fit(factor * X, y)
     assert b.penalty_ == pytest.approx(factor * a.penalty_)
     assert b.n_kept_ == a.n_kept_
     np.testing.assert_allclose(b.predict_proba(factor * X_test), a.predict_proba(X_test), atol=1e-4)
@@ -206,17 +218,17 @@ def test_choice_of_the_penalty_follows_the_unit(factor):
 @pytest.mark.parametrize("scale", [None, "columns"])
 def test_where_nothing_is_kept_probabilities_are_the_shares_of_the_classes(multinomial, scale):
     X, y, X_test, _ = unbalanced([60, 20, 10], 0.5)
-    model = SparseLogistic(10, scale=scale, multinomial=multinomial).fit(X, y)
+    model = SparseLogisticClassifier(10, scale=scale, multinomial=multinomial).fit(X, y)
     assert model.n_kept_ == 0
     np.testing.assert_allclose(model.predict_proba(X_test), np.tile([6 / 9, 2 / 9, 1 / 9], (len(X_test), 1)))
-    two = SparseLogistic(10, scale=scale).fit(X[30:], np.minimum(y, 1)[30:])
+    two = SparseLogisticClassifier(10, scale=scale).fit(X[30:], np.minimum(y, 1)[30:])
     np.testing.assert_allclose(two.predict_proba(X_test), 0.5)
 
 
 def test_choice_of_the_penalty_does_not_give_up_a_rare_class():
     X, y, X_test, y_test = unbalanced([190, 10], 0.5, seed=2)
-    model = SparseLogistic().fit(X, y)
-    strongest = SparseLogistic(model.penalties_[0]).fit(X, y)
+    model = SparseLogisticClassifier().fit(X, y)
+    strongest = SparseLogisticClassifier(model.penalties_[0]).fit(X, y)
     found, given_up = ((m.predict(X_test) == y_test)[y_test == 1].mean() for m in (model, strongest))
     assert found > 0.6 > given_up + 0.2
     # scores are means over the classes: calling everything negative is worth one half
@@ -227,7 +239,7 @@ def test_the_result_does_not_depend_on_the_number_of_cores(monkeypatch):
     # threads would: liblinear has one random generator a process
     monkeypatch.setattr(sparse_logistic, "SERIAL", 0)
     X, y, _, _ = unbalanced([40] * 6, 0.5, test=1)
-    one, *several = (SparseLogistic(0.001, n_threads=n).fit(X, y) for n in (1, 2, 2))
+    one, *several = (SparseLogisticClassifier(0.001, n_jobs=n).fit(X, y) for n in (1, 2, 2))
     for model in several:
         np.testing.assert_array_equal(model.kept_, one.kept_)
         np.testing.assert_allclose(model.coef_, one.coef_, rtol=1e-9)
@@ -236,16 +248,16 @@ def test_the_result_does_not_depend_on_the_number_of_cores(monkeypatch):
 def test_a_last_fit_that_did_not_converge_is_said_once(similarities):
     X, y, _, _ = similarities
     with pytest.warns(ConvergenceWarning, match=r"3 of 3 problems did not converge in max_iter=2 ") as seen:
-        SparseLogistic(0.001, max_iter=2).fit(X, y)
+        SparseLogisticClassifier(0.001, max_iter=2).fit(X, y)
     assert len(seen) == 1
     with pytest.warns(ConvergenceWarning, match="the solver did not converge"):
-        SparseLogistic(0.001, max_iter=2, multinomial=True).fit(X, y)
+        SparseLogisticClassifier(0.001, max_iter=2, multinomial=True).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        SparseLogistic(0.02).fit(X, y)
+        SparseLogisticClassifier(0.02).fit(X, y)
 
 
 def test_similarities_that_say_nothing_keep_no_image_and_give_the_shares_of_the_classes():
-    model = SparseLogistic().fit(np.ones((12, 12)), [0, 1, 2, 2] * 3)
+    model = SparseLogisticClassifier().fit(np.ones((12, 12)), [0, 1, 2, 2] * 3)
     assert model.n_kept_ == 0
     np.testing.assert_allclose(model.predict_proba(np.ones((1, 12))), [[0.25, 0.25, 0.5]], atol=1e-6)

@@ -3,45 +3,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numba import njit
 from scipy import special
 from sklearn.exceptions import ConvergenceWarning
 
 from oracles.polya import draw_polya, polya_log_likelihood
-from patchbag.encodings import conjugate
 from patchbag.encodings.conjugate import LARGEST, SMALLEST, fit_gamma, fit_polya, polya_terms
-
-
-def apply(function, x):
-    @njit(error_model="numpy")
-    def loop(x, out):
-        for i in range(len(x)):
-            out[i] = function(x[i])
-
-    out = np.empty_like(x)
-    loop(x, out)
-    return out
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (conjugate.digamma, special.digamma),
-        (conjugate.trigamma, lambda x: special.polygamma(1, x)),
-        (conjugate.log_gamma, special.gammaln),
-        (conjugate.log_positive, np.log),
-    ],
-    ids=["digamma", "trigamma", "log_gamma", "log"],
-)
-def test_special_functions_agree_with_scipy_from_1e_minus_8_to_1e8(ours, theirs):
-    x = np.concatenate([np.logspace(-8, 8, 3001), np.linspace(0.5, 3, 501)])
-    np.testing.assert_allclose(apply(ours, x), theirs(x), rtol=1e-12, atol=1e-12)
-
-
-def test_exponential_agrees_with_numpy_and_stays_finite_far_below():
-    x = -np.concatenate([[0.0], np.logspace(-10, np.log10(690), 2000)])
-    np.testing.assert_allclose(apply(conjugate.exp_nonpositive, x), np.exp(x), rtol=1e-14)
-    assert 0 < apply(conjugate.exp_nonpositive, np.array([-1e9]))[0] < 1e-300
 
 
 def test_derivatives_of_the_likelihood_equal_finite_differences():

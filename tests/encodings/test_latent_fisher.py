@@ -45,7 +45,12 @@ def draw_images(rng, n=60, size=40, dtype=np.float64, spread=0.5):
         bags.append(x)
         rows.append(oracle.statistics(x, np.eye(K)[w]))
     s0, s1, s2 = (np.array(column).astype(dtype) for column in zip(*rows))
-    return bags, Statistics(s0, s1, s2)
+    return bags, Statistics(s0, s1, s2, universal=GaussianParameters(np.ones(K) / K, means, np.ones((K, D))))
+
+
+def changed(statistics, function):
+    """Statistics with every array replaced by a function of it."""
+    return replace(statistics, **{name: function(a) for name, a in statistics.arrays().items()})
 
 
 @pytest.fixture
@@ -159,7 +164,7 @@ def test_learning_recovers_the_spread_of_means_and_precisions(rng):
     np.testing.assert_allclose((prior.b / prior.beta / (prior.a - 1))[0], 0.25, rtol=0.25)
 
 
-def test_start_from_a_given_mixture_ends_where_the_start_from_pooled_statistics_does(rng):
+def test_start_from_another_mixture_ends_at_the_same_prior(rng):
     _, statistics = draw_images(rng)
     universal = GaussianParameters(np.ones(3) / 3, np.array([[-3.0, 1], [1, 3], [3, 0]]), 2 * np.ones((3, 2)))
     given = replace(statistics, universal=universal)
@@ -172,7 +177,7 @@ def test_start_from_a_given_mixture_ends_where_the_start_from_pooled_statistics_
 def test_float32_statistics_give_the_float64_encoding(rng):
     _, statistics = draw_images(rng)
     encoder = LatentFisherVector().fit(statistics)
-    single = Statistics(*(a.astype(np.float32) for a in statistics.arrays().values()))
+    single = changed(statistics, lambda a: a.astype(np.float32))
     codes = encoder.transform(single)
     assert codes.dtype == np.float32
     np.testing.assert_allclose(codes, encoder.transform(statistics), rtol=1e-4, atol=1e-4)
@@ -182,13 +187,13 @@ def test_float32_statistics_give_the_float64_encoding(rng):
 
 def test_count_scale_is_the_same_as_scaled_statistics(rng):
     _, statistics = draw_images(rng, 30)
-    scaled = Statistics(*(0.5 * a for a in statistics.arrays().values()))
-    a = LatentFisherVector(count_scale=0.5).fit_transform(statistics)
-    np.testing.assert_allclose(a, LatentFisherVector().fit_transform(scaled), rtol=1e-8, atol=1e-10)
+    scaled = changed(statistics, lambda a: 0.5 * a)
+    a = LatentFisherVector(count_scale=0.5, max_iter=500).fit_transform(statistics)
+    np.testing.assert_allclose(a, LatentFisherVector(max_iter=500).fit_transform(scaled), rtol=1e-8, atol=1e-10)
 
 
 def as_cells(statistics):
-    return Statistics(*(np.stack([a[:30], a[30:]], axis=1) for a in statistics.arrays().values()))
+    return changed(statistics, lambda a: np.stack([a[:30], a[30:]], axis=1))
 
 
 def test_cells_have_their_own_prior_or_share_one(rng):
@@ -196,7 +201,7 @@ def test_cells_have_their_own_prior_or_share_one(rng):
     cells = as_cells(statistics)
     own = LatentFisherVector(per_cell=True).fit_transform(cells)
     assert own.shape == (30, 2, K * (1 + 4 * D))
-    alone = LatentFisherVector().fit(Statistics(*(a[:, 1] for a in cells.arrays().values())))
+    alone = LatentFisherVector().fit(changed(cells, lambda a: a[:, 1]))
     np.testing.assert_allclose(own[:, 1], alone.transform(statistics[30:]), rtol=0.05, atol=0.05)
     shared = LatentFisherVector(per_cell=False).fit(cells)
     assert shared.prior_.alpha.shape == (1, K)
@@ -235,8 +240,9 @@ def test_constant_dimension_and_unused_component_stay_finite(rng):
     s0, s1, s2 = (a.copy() for a in statistics.arrays().values())
     s1[:, :, 1], s2[:, :, 1] = 2 * s0, 4 * s0
     s0[:, 2], s1[:, 2], s2[:, 2] = 0, 0, 0
-    encoder = LatentFisherVector(tol=1e-4).fit(Statistics(s0, s1, s2))
-    assert np.isfinite(encoder.transform(Statistics(s0, s1, s2))).all()
+    spoilt = replace(statistics, s0=s0, s1=s1, s2=s2)
+    encoder = LatentFisherVector(tol=1e-4).fit(spoilt)
+    assert np.isfinite(encoder.transform(spoilt)).all()
     assert (np.diff(encoder.free_energy_) >= 0).all()
 
 
@@ -244,14 +250,14 @@ def test_bad_statistics_are_named(rng):
     _, statistics = draw_images(rng, 30)
     encoder = LatentFisherVector().fit(statistics)
     with pytest.raises(ValueError, match=r"fitted on .*\(1, 3, 2\), got \(1, 2, 2\)"):
-        encoder.transform(Statistics(*(a[:, :2] for a in statistics.arrays().values())))
+        encoder.transform(changed(statistics, lambda a: a[:, :2]))
     statistics.s2[11, 0, 1] = np.nan
     with pytest.raises(ValueError, match="image 11 of 30 has NaN"):
         encoder.transform(statistics)
     statistics.s0[5, 0] = -1
     with pytest.raises(ValueError, match="image 5 of 30 has negative"):
         encoder.transform(statistics)
-    with pytest.raises(ValueError, match="blocks must be"):
+    with pytest.raises(ValueError, match="'blocks' parameter of LatentFisherVector must be"):
         LatentFisherVector(blocks=["means"]).fit(draw_images(rng, 5)[1])
 
 
@@ -291,8 +297,8 @@ def test_full_latent_fisher_vectors_of_separated_clusters_equal_those_of_true_as
 
 def test_full_inference_names_bad_bags(rng):
     bags, _ = draw_images(rng, 6)
-    with pytest.raises(ValueError, match="starts from a universal mixture"):
-        FullLatentFisherVector().fit(bags)
+    with pytest.raises(ValueError, match="'universal' parameter of FullLatentFisherVector must be"):
+        FullLatentFisherVector(None).fit(bags)
     universal = GaussianParameters(np.ones(3) / 3, np.zeros((3, 2)), np.ones((3, 2)))
     bags[4] = np.full((3, 2), np.nan)
     with pytest.raises(ValueError, match="bag 4 of 6"):
@@ -306,5 +312,6 @@ def test_lengthened_steps_get_further_than_as_many_plain_em_steps(rng):
     for _ in range(12):
         (m, *logs), _ = em_step(*s, 1.0, prior, np.zeros(D))
         prior = LatentPrior(start.alpha, m, *np.exp(logs))
-    fitted, _, _ = fit_prior(*s, start, max_iter=12, tol=0)
+    with pytest.warns(ConvergenceWarning):
+        fitted, _ = fit_prior(*s, start, max_iter=12, tol=0)
     assert free_energy(*s, fitted).sum() > free_energy(*s, prior).sum() > free_energy(*s, start).sum()

@@ -52,11 +52,12 @@ def test_cells_are_joined_to_unit_length(rng):
     y = Normalizer().fit_transform(x)
     assert y.shape == (6, 80) and y.dtype == np.float32
     assert np.allclose(np.linalg.norm(y, axis=1), 1, atol=1e-6)
+    assert np.allclose(Normalizer([]).fit_transform(x), x.reshape(6, 80) / 8**0.5)
 
 
 def test_bad_input_is_a_clear_error(rng):
     x = rng.normal(size=(4, 3))
-    with pytest.raises(ValueError, match="unknown normalisation step 'cube'"):
+    with pytest.raises(ValueError, match="'steps' parameter of Normalizer must be"):
         Normalizer(["cube"]).fit(x)
     with pytest.raises(ValueError, match="image 2 has NaN"):
         Normalizer().fit(np.where(np.arange(4)[:, None] == 2, np.nan, x))

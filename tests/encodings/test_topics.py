@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from oracles import topics as oracle
-from patchbag.encodings.topics import PLSAFisher, fit_plsa, fold_in, plsa_gradient, topic_counts
+from patchbag.encodings.topics import PLSAFisherVector, fit_plsa, fold_in, plsa_gradient, topic_counts
 
 
 def draw_topics(rng, n=60, size=200):
@@ -84,7 +84,7 @@ def test_gradient_in_the_mixing_equals_finite_differences_of_the_likelihood_at_t
 
 def test_one_topic_is_the_centred_bag_of_words(rng):
     counts, _, _ = draw_topics(rng)
-    codes = PLSAFisher(1, random_state=0).fit_transform(counts)
+    codes = PLSAFisherVector(1, random_state=0).fit_transform(counts)
     centred = counts - counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
     np.testing.assert_allclose(codes[:, 0], 0, atol=1e-9)
     np.testing.assert_allclose(codes[:, 1:], centred, atol=1e-9)
@@ -92,9 +92,9 @@ def test_one_topic_is_the_centred_bag_of_words(rng):
 
 def test_same_seed_same_encoding_and_float32_agrees(rng):
     counts, _, _ = draw_topics(rng)
-    encoder = PLSAFisher(2, random_state=3).fit(counts)
+    encoder = PLSAFisherVector(2, random_state=3).fit(counts)
     codes = encoder.transform(counts)
-    np.testing.assert_array_equal(codes, PLSAFisher(2, random_state=3).fit_transform(counts))
+    np.testing.assert_array_equal(codes, PLSAFisherVector(2, random_state=3).fit_transform(counts))
     single = encoder.transform(counts.astype(np.float32))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, codes, atol=1e-2)
@@ -104,9 +104,9 @@ def test_cells_have_their_own_topics_or_share_them(rng):
     counts, _, _ = draw_topics(rng)
     cells = counts.reshape(30, 2, 6)
     cells[3, 1] = 0
-    own = PLSAFisher(2, per_cell=True, random_state=0).fit(cells)
+    own = PLSAFisherVector(2, per_cell=True, random_state=0).fit(cells)
     assert own.topics_.shape == (2, 2, 6)
-    for encoder in (own, PLSAFisher(2, per_cell=False, random_state=0).fit(cells)):
+    for encoder in (own, PLSAFisherVector(2, per_cell=False, random_state=0).fit(cells)):
         codes = encoder.transform(cells)
         assert codes.shape == (30, 2, 14)
         assert (codes[3, 1] == 0).all()
@@ -123,7 +123,7 @@ def test_a_word_never_seen_in_training_encodes_as_zero(rng):
     counts, _, _ = draw_topics(rng)
     train = counts.copy()
     train[:, 5] = 0
-    encoder = PLSAFisher(2, random_state=0).fit(train)
+    encoder = PLSAFisherVector(2, random_state=0).fit(train)
     codes = encoder.transform(counts)
     assert np.isfinite(codes).all()
     assert (codes[:, [2 + 5, 2 + 6 + 5]] == 0).all()
@@ -135,12 +135,12 @@ def test_a_word_never_seen_in_training_encodes_as_zero(rng):
 def test_bad_input_gives_a_clear_error(rng):
     counts, _, _ = draw_topics(rng)
     with pytest.raises(ValueError, match="8 topics cannot be learned from 5 images"):
-        PLSAFisher(8).fit(counts[:5])
-    with pytest.raises(ValueError, match="n_topics must be a whole number"):
-        PLSAFisher(0).fit(counts)
-    with pytest.raises(ValueError, match="fitted on 1 cells × 6 words"):
-        PLSAFisher(random_state=0).fit(counts).transform(counts[:, :3])
+        PLSAFisherVector(8).fit(counts[:5])
+    with pytest.raises(ValueError, match="'n_topics' parameter of PLSAFisherVector must be"):
+        PLSAFisherVector(0).fit(counts)
+    with pytest.raises(ValueError, match=r"fitted on .* \(1, 6\), got \(1, 3\)"):
+        PLSAFisherVector(random_state=0).fit(counts).transform(counts[:, :3])
     counts[2] = 0
     with pytest.raises(ValueError, match="image 2 of 60 is empty"):
-        PLSAFisher().fit(counts)
-    assert clone(PLSAFisher(4)).n_topics == 4
+        PLSAFisherVector().fit(counts)
+    assert clone(PLSAFisherVector(4)).n_topics == 4

@@ -9,6 +9,8 @@ import skimage.data
 from sklearn.base import clone
 
 from oracles.features import sift, sift_histogram
+from patchbag.bags import Bags
+from patchbag.channels import Channels
 from patchbag.features import grid
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.orientation_histograms import dense_sift
@@ -198,6 +200,8 @@ def test_the_pure_function_refuses_centres_outside_and_nan(camera):
     "parameters",
     [
         {"step": 0},
+        {"step": 2.5},
+        {"step": "4"},
         {"bin_sizes": ()},
         {"bin_sizes": (4, 2.5)},
         {"window": "round"},
@@ -217,12 +221,12 @@ def test_bad_parameters_are_named(parameters, camera):
 
 
 def test_parameters_survive_cloning():
-    extractor = DenseSIFT(5, (4, 12), root=True, dtype="uint8", cache="somewhere")
+    extractor = DenseSIFT(5, (4, 12), root=True, dtype="uint8")
     assert clone(extractor).get_params() == extractor.get_params()
 
 
 def test_bags_are_not_described_again():
-    from patchbag import Bags, DenseSIFT
-
-    with pytest.raises(TypeError, match="described already"):
-        DenseSIFT().transform(Bags.from_list([np.ones((40, 128))]))
+    bags = Bags.from_list([np.ones((40, 128))])
+    assert DenseSIFT().transform(bags) is bags
+    channels = Channels(sift=bags)
+    assert DenseSIFT().transform(channels) is channels

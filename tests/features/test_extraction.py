@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections import deque
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,11 +13,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 from patchbag.bags import Bags
 from patchbag.features import extraction
-from patchbag.features.cache import FeatureCache
-from patchbag.features.color import ColorStatistics
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.extraction import Failure, FeatureExtractor
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, load_image
+from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
 
 class Rows(FeatureExtractor):
@@ -24,10 +23,9 @@ class Rows(FeatureExtractor):
 
     calls = 0
 
-    def __init__(self, factor=1.0, n_jobs=None, cache=None, max_side=MAX_SIDE, max_pixels=MAX_PIXELS):
+    def __init__(self, factor=1.0, n_jobs=None, max_side=MAX_SIDE, max_pixels=MAX_PIXELS):
         self.factor = factor
         self.n_jobs = n_jobs
-        self.cache = cache
         self.max_side = max_side
         self.max_pixels = max_pixels
 
@@ -68,19 +66,16 @@ def assert_same(one: Bags, other: Bags):
     np.testing.assert_array_equal(one.positions, other.positions)
 
 
-@pytest.mark.parametrize("cached", [False, True])
-def test_broken_images_are_listed_and_never_shift_the_others(folder, tmp_path, cached):
+def test_broken_images_are_listed_and_never_shift_the_others(folder):
     labels = np.arange(7) * 10
-    rows = Rows(cache=tmp_path / "cache" if cached else None)
-    for _ in range(2):
-        bags, kept, failures = rows.extract(folder, on_error="skip")
-        assert kept.tolist() == [0, 1, 4, 5]
-        assert bags.sizes.tolist() == [20, 21, 24, 25]
-        assert labels[kept].tolist() == [0, 10, 40, 50]
-        assert [(f.index, f.name) for f in failures] == [(i, str(folder[i])) for i in (2, 3, 6)]
-        assert "not an image" in failures[0].message and "no such file" in failures[1].message
-        for bag, index in zip(bags, kept):
-            np.testing.assert_array_equal(bag, np.asarray(Image.open(folder[index]))[:, :4])
+    bags, kept, failures = Rows().extract(folder, on_error="skip")
+    assert kept.tolist() == [0, 1, 4, 5]
+    assert bags.sizes.tolist() == [20, 21, 24, 25]
+    assert labels[kept].tolist() == [0, 10, 40, 50]
+    assert [(f.index, f.name) for f in failures] == [(i, str(folder[i])) for i in (2, 3, 6)]
+    assert "not an image" in failures[0].message and "no such file" in failures[1].message
+    for bag, index in zip(bags, kept):
+        np.testing.assert_array_equal(bag, np.asarray(Image.open(folder[index]))[:, :4])
 
 
 def test_raising_names_the_first_broken_image(folder):
@@ -102,71 +97,25 @@ def test_all_images_failing_gives_no_bags_and_all_failures():
     assert len(Rows().transform([])) == 0
 
 
-def test_any_kind_of_source_gives_the_same_bag(folder, tmp_path):
+def test_any_kind_of_source_gives_the_same_bag(folder):
     array = np.asarray(Image.open(folder[0]))
     sources = [folder[0], str(folder[0]), folder[0].read_bytes(), array, Image.open(folder[0])]
-    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
-        bags = Rows(cache=cache).transform(sources)
-        for bag in bags:
-            np.testing.assert_array_equal(bag, array[:, :4])
-
-
-def test_the_cache_answers_instead_of_the_feature(folder, tmp_path):
-    good = [folder[0], folder[1], folder[4]]
-    cold = Rows(cache=tmp_path / "cache").transform(good)
-    assert Rows.calls == 3
-    assert_same(Rows(cache=tmp_path / "cache").transform(good), cold)
-    assert Rows.calls == 3
-    assert_same(Rows().transform(good), cold)
-    assert FeatureCache(tmp_path / "cache").info().entries == 3
-
-
-def test_the_cache_knows_content_and_parameters_but_not_names(folder, tmp_path):
-    cache = tmp_path / "cache"
-    Rows(cache=cache).transform(folder[:1])
-    moved = folder[0].rename(tmp_path / "moved.png")
-    Rows(cache=cache).transform([moved])
-    assert Rows.calls == 1
-    doubled = Rows(factor=2.0, cache=cache).transform([moved])
-    assert Rows.calls == 2
-    np.testing.assert_array_equal(doubled.values, 2 * Rows(cache=cache).transform([moved]).values)
-    Image.fromarray(np.full((20, 24), 77, np.uint8)).save(moved)
-    assert np.all(Rows(cache=cache).transform([moved]).values == 77)
-    Rows(cache=cache, max_side=10).transform([moved])
-    assert Rows.calls == 4
-
-
-def test_a_damaged_entry_is_computed_again(folder, tmp_path):
-    cold = Rows(cache=tmp_path / "cache").transform(folder[:1])
-    (path,) = (tmp_path / "cache").rglob("*.features")
-    path.write_bytes(path.read_bytes()[:-20])
-    assert_same(Rows(cache=tmp_path / "cache").transform(folder[:1]), cold)
-    assert Rows.calls == 2
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-def test_features_are_the_same_bits_cold_and_warm(tmp_path, dtype):
-    images = [np.random.default_rng(i).integers(0, 256, (40 + i, 50, 3), dtype=np.uint8) for i in range(3)]
-    for kind in (DenseSIFT, ColorStatistics):
-        plain = kind(8, dtype=dtype).transform(images)
-        cached = kind(8, dtype=dtype, cache=tmp_path)
-        assert_same(cached.transform(images), plain)
-        assert_same(cached.transform(images), plain)
-    assert FeatureCache(tmp_path).info().entries == 6
+    for bag in Rows().transform(sources):
+        np.testing.assert_array_equal(bag, array[:, :4])
 
 
 @pytest.mark.parametrize("parallel", ["threads", "processes"])
-def test_several_jobs_give_the_same_bags_and_the_same_failures(tmp_path, monkeypatch, parallel):
+def test_several_jobs_give_the_same_bags_and_the_same_failures(monkeypatch, parallel):
     monkeypatch.setattr(DenseSIFT, "parallel", parallel)
-    monkeypatch.setattr(extraction, "PATIENCE", 0.0)
-    monkeypatch.setattr(extraction, "FIRST", 3)
+    monkeypatch.setattr(extraction, "FEW", 5)
+    monkeypatch.setattr(extraction, "BLOCK", 4)
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (30 + i % 5, 40), dtype=np.uint8) for i in range(20)]
     images[9] = np.zeros((5, 5), np.uint8)
     images[17] = b"broken"
     here = DenseSIFT(8, (4,), dtype="uint8").extract(images, on_error="skip")
     seen = []
-    there = DenseSIFT(8, (4,), dtype="uint8", n_jobs=2, cache=tmp_path).extract(
+    there = DenseSIFT(8, (4,), dtype="uint8", n_jobs=2).extract(
         images, on_error="skip", progress=lambda done, total: seen.append((done, total))
     )
     assert_same(here.bags, there.bags)
@@ -178,24 +127,29 @@ def test_several_jobs_give_the_same_bags_and_the_same_failures(tmp_path, monkeyp
         DenseSIFT(8, (4,), n_jobs=2).transform(images)
 
 
-def test_short_work_starts_no_processes(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("started processes for milliseconds of work")
+def test_few_images_start_no_processes(monkeypatch):
+    used = []
+    parallel_map = extraction.parallel_map
+    monkeypatch.setattr(
+        extraction, "parallel_map", lambda f, jobs, n, **how: used.append(n) or parallel_map(f, jobs, 1)
+    )
+    images = [np.full((8, 8), 20, np.uint8)] * extraction.FEW
+    assert len(Rows(n_jobs=2).transform(images[1:])) == extraction.FEW - 1 and set(used) == {1}
+    assert len(Rows(n_jobs=2).transform(images)) == extraction.FEW and used[-1] == 2
 
-    monkeypatch.setattr(extraction, "Parallel", refuse)
-    images = [np.full((8, 8), i, np.uint8) for i in range(1, 13)]
-    assert len(Rows(n_jobs=2).transform(images)) == 12
 
-
-def test_blocks_are_packed_in_order(monkeypatch):
-    monkeypatch.setattr(extraction, "BLOCK", 2)
-    monkeypatch.setattr(extraction, "BLOCK_BYTES", 200)
-    images = [np.full((4 + i % 3 * 10, 6), 20 + i, np.uint8) for i in range(9)]
-    bags = Rows().transform(images)
-    assert bags.sizes.tolist() == [4, 14, 24] * 3
-    for i, bag in enumerate(bags):
-        assert np.all(bag == 20 + i)
-    assert bags.positions.shape == (len(bags.values), 2)
+def test_opencv_has_one_thread_while_images_are_described_and_its_own_number_afterwards(monkeypatch):
+    seen = []
+    describe = Rows.describe
+    monkeypatch.setattr(Rows, "parallel", "threads")
+    monkeypatch.setattr(Rows, "describe", lambda self, x: seen.append(cv2.getNumThreads()) or describe(self, x))
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(3)
+    try:
+        Rows(n_jobs=3).transform([np.full((8, 8), 20, np.uint8)] * 30)
+        assert set(seen) == {1} and len(seen) == 30 and cv2.getNumThreads() == 3
+    finally:
+        cv2.setNumThreads(before)
 
 
 def test_streaming_yields_each_image_or_its_failure(folder):
@@ -248,18 +202,9 @@ def test_sixteen_bit_pillow_images_are_described_like_their_files(tmp_path):
     levels = (np.arange(64, dtype=np.uint16) * 1000 + 300).reshape(8, 8)
     path = tmp_path / "deep.png"
     Image.fromarray(levels).save(path)
-    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
-        from_path, from_object = Rows(cache=cache).transform([path, Image.open(path)])
-        np.testing.assert_allclose(from_path, levels[:, :4] / 257, rtol=1e-6)
-        np.testing.assert_array_equal(from_object, from_path)
-
-
-def test_dark_levels_are_not_taken_for_an_array_of_the_same_numbers_in_the_cache(tmp_path):
-    dark = (np.arange(64, dtype=np.uint16) + 2).reshape(8, 8)
-    rows = Rows(cache=tmp_path)
-    levels = rows.transform([Image.fromarray(dark)])[0]
-    array = np.zeros((8, 8), np.float32) + load_image(dark).array
-    np.testing.assert_allclose(rows.transform([array])[0], 255 * levels, rtol=1e-6)
+    from_path, from_object = Rows().transform([path, Image.open(path)])
+    np.testing.assert_allclose(from_path, levels[:, :4] / 257, rtol=1e-6)
+    np.testing.assert_array_equal(from_object, from_path)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

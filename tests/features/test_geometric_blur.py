@@ -154,11 +154,12 @@ def test_an_image_without_edges_is_a_clear_error():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_points": 0}, "n_points >= 1"),
-        ({"threshold": 1.0}, "threshold < 1"),
-        ({"alpha": -1.0}, "alpha and beta"),
-        ({"radii": (1.0,)}, "one count >= 1 for each radius"),
-        ({"random_state": None}, "random_state must be a whole number"),
+        ({"n_points": 0}, r"'n_points' parameter of GeometricBlur must be an int in the range \[1, inf\)"),
+        ({"threshold": 1.0}, "'threshold' parameter"),
+        ({"alpha": -1.0}, "'alpha' parameter"),
+        ({"counts": (1, 0)}, r"'counts' parameter .* one or more values, each an int in the range \[1"),
+        ({"radii": (1.0,)}, "radii and counts must be of one length"),
+        ({"random_state": None}, "'random_state' parameter"),
     ],
 )
 def test_bad_parameters_are_clear_errors(parameters, message):

@@ -46,9 +46,3 @@ def test_positions_are_fractions_x_first_row_after_row():
     assert where.dtype == np.float32
     expected = [[x, y] for y in (0.125, 0.375, 0.875) for x in (0.05, 0.95)]
     np.testing.assert_allclose(where, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("step", [0, -1, 2.5, True, "4"])
-def test_a_step_must_be_a_positive_whole_number(step):
-    with pytest.raises(ValueError, match="step must be a positive whole number"):
-        grid.check_step(step)

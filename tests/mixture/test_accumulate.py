@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from joblib import parallel_config
+from sklearn.base import clone
 
 from oracles import mixture as oracle
 from patchbag import BagOfWords, Bags, DenseSIFT, FisherVector, MAPAdaptation, UniversalMixture, UniversalStatistics
 from patchbag.features.projection import BagPCA
-from patchbag.mixture.accumulate import accumulate_dense, log_densities
+from patchbag.mixture.accumulate import accumulate, accumulate_dense, log_densities
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.spatial import SpatialPyramid, parse_grid
 from patchbag.mixture.statistics import Statistics, collect
@@ -70,12 +72,29 @@ def test_permuting_a_bag_changes_nothing_and_duplicates_count_twice(bags, mixtur
     assert np.allclose(2 * s.s2[0], s.s2[2])
 
 
-def test_the_number_of_threads_changes_no_bit(bags, mixture):
+@pytest.mark.parametrize("k", [1, 3, 16, 37, 130])
+def test_any_number_of_components_is_searched_completely(k):
+    rng = np.random.default_rng(k)
+    crowd = check_parameters(rng.dirichlet(np.ones(k)), rng.normal(0, 1, (k, 6)), rng.uniform(0.2, 2, (k, 6)))
+    values = rng.normal(0, 1, (700, 6))
+    segments = np.sort(rng.integers(0, 3, 700))
+    s0, s12, log_likelihood = accumulate(values, segments, 3, crowd)
+    dense = accumulate_dense(values, np.searchsorted(segments, range(4)), crowd)
+    # a descriptor loses at most the cutoff in each component, and what it loses is shared out among the others
+    assert np.abs(s0 - dense[0]).max() <= k * 1e-6 * 700
+    assert np.allclose(s12, dense[1], atol=k * 1e-6 * 700 * 9)
+    assert log_likelihood == pytest.approx(dense[2], rel=1e-7)
+
+
+def test_the_number_and_the_kind_of_workers_change_no_bit(bags, mixture):
     many = Bags(np.tile(bags.values, (60, 1)), np.concatenate([[0], np.cumsum(np.tile(bags.sizes, 60))]))
-    one, two = (collect(many, mixture.parameters_, n_threads=n) for n in (1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(one.arrays().values(), two.arrays().values()))
-    fits = [UniversalMixture(4, n_threads=n).fit(many) for n in (1, 2)]
-    assert np.array_equal(fits[0].means_, fits[1].means_)
+    model = UniversalStatistics(UniversalMixture(4, random_state=0), BagPCA(3, random_state=0))
+    expected = model.fit(many).transform(many)
+    for backend, n_jobs in (("threading", 2), ("loky", 2), ("threading", 3)):
+        with parallel_config(backend, n_jobs=n_jobs):
+            found = clone(model).fit(many).transform(many)
+        assert found.universal == expected.universal
+        assert all(np.array_equal(a, b) for a, b in zip(found.arrays().values(), expected.arrays().values()))
 
 
 def test_statistics_add(bags, mixture):
@@ -152,8 +171,8 @@ def test_nearest_assignment_counts_the_nearest_mean(bags, mixture):
     for i in range(3):
         distance = ((bags[i][:, None] - mixture.means_) ** 2).sum(axis=2)
         assert np.array_equal(s.s0[i], np.bincount(distance.argmin(axis=1), minlength=4))
-    with pytest.raises(ValueError, match="assignment must be one of"):
-        collect(bags, mixture.parameters_, assignment="fuzzy")
+    with pytest.raises(ValueError, match="'assignment' parameter of UniversalStatistics must be a str among"):
+        UniversalStatistics(assignment="fuzzy").fit(bags)
 
 
 def test_nan_empty_and_wrong_sized_bags_are_named(bags, mixture):

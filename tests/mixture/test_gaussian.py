@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture
 
 from oracles import mixture as oracle
 from patchbag import Bags, UniversalMixture
-from patchbag.mixture.em import expectation, maximization, split
+from patchbag.mixture.em import expectation, maximization, reseed, split
 from patchbag.mixture.gaussian import suggest_components
 from patchbag.mixture.parameters import check_parameters
 
@@ -172,12 +172,13 @@ def test_variances_stay_above_the_floor():
 
 
 def test_empty_components_are_reseeded_with_a_warning(clusters):
-    mixture = UniversalMixture(2, max_iter=1)
-    mixture.fit(clusters)
-    with pytest.warns(UserWarning, match="1 of 2 Gaussians"):
-        reseeded = mixture._reseed(mixture.parameters_, np.array([6000.0, 0.0]), warn=True)
-    assert np.isclose(reseeded.weights[0], reseeded.weights[1])
-    assert not np.allclose(reseeded.means[0], reseeded.means[1])
+    before = check_parameters([0.9, 0.0, 0.1], [[0.0], [5.0], [9.0]], [[4.0], [1.0], [1.0]])
+    after = reseed(before, np.array([1]), np.array([0]), 0.2)
+    assert np.allclose(after.weights, [0.45, 0.45, 0.1])
+    assert np.allclose(after.means.ravel(), [-0.4, 0.4, 9.0])
+    assert np.allclose(after.variances.ravel(), [4.0, 4.0, 1.0])
+    with pytest.warns(UserWarning, match="fewer than 1500 descriptors left and were re-seeded"):
+        UniversalMixture(6, min_count=1500).fit(clusters)
 
 
 def test_more_components_than_distinct_points_still_gives_finite_numbers():
@@ -203,9 +204,9 @@ def test_the_seed_decides_the_sample(clusters):
 def test_bad_input_is_a_clear_error(clusters):
     with pytest.raises(ValueError, match="4 descriptors cannot train 6 Gaussians"):
         UniversalMixture(6).fit(clusters[:4])
-    with pytest.raises(ValueError, match="init must be"):
+    with pytest.raises(ValueError, match="'init' parameter of UniversalMixture must be a str among"):
         UniversalMixture(2, init="magic").fit(clusters)
-    with pytest.raises(ValueError, match="positive number"):
+    with pytest.raises(ValueError, match="'n_components' parameter of UniversalMixture must be an int in the range"):
         UniversalMixture(0).fit(clusters)
     with pytest.raises(ValueError, match="descriptor 5 of 100 is NaN"):
         UniversalMixture(2).fit(np.where(np.arange(100)[:, None] == 5, np.nan, clusters[:100]))

@@ -5,10 +5,10 @@ import pytest
 from sklearn.mixture import GaussianMixture
 
 from patchbag import UniversalMixture
-from patchbag.mixture.em import expectation
-from patchbag.mixture.initialization import overall_gaussian, split_heaviest
+from patchbag.mixture.em import Sample, expectation
 from patchbag.mixture.parameters import check_parameters
-from patchbag.mixture.splitting import Sample, draw, principal_axes, relocate, split_along_axes, split_gain
+from patchbag.mixture.splitting import draw, principal_axes, relocate, split_along_axes, split_gain
+from patchbag.mixture.training import FINAL_ITER, draft, overall_gaussian, split_heaviest
 
 
 def around(*centres, size=700, seed=0):
@@ -54,10 +54,10 @@ def test_convergence_is_not_claimed_without_the_check():
 def test_the_axis_is_the_eigenvector_of_the_component():
     rng = np.random.default_rng(0)
     x = 0.6 * rng.normal(size=(4000, 5)) + np.outer(rng.normal(size=4000), [3, -1, 0.5, -2, 1]) + 3
-    one = overall_gaussian(x, None)
+    one = overall_gaussian(Sample(x))
     z = (x - one.means[0]) / np.sqrt(one.variances[0])
     values, vectors = np.linalg.eigh(z.T @ z)
-    axis = principal_axes(Sample(x, np.ones(4000)), np.zeros(4000), one, np.array([0]))[0]
+    axis = principal_axes(Sample(x), np.zeros(4000), one, np.array([0]))[0]
     assert values[-1] > 3 * values[-2]
     assert abs(axis @ vectors[:, -1]) > 0.999
 
@@ -65,7 +65,7 @@ def test_the_axis_is_the_eigenvector_of_the_component():
 def test_a_split_grows_by_the_eigenvalue_of_its_direction():
     rng = np.random.default_rng(1)
     x = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 200_000)
-    one = overall_gaussian(x, None)
+    one = overall_gaussian(Sample(x))
     for direction, eigenvalue in (([1, 1], 1.6), ([1, -1], 0.4)):
         shift = 0.05 * np.array(direction)
         means = one.means + shift * np.sqrt(one.variances) * np.array([[1], [-1]])
@@ -87,7 +87,7 @@ def test_halves_move_by_the_distance_of_every_dimension_but_at_least_by_one():
 def test_relocation_takes_from_a_crowded_cluster_and_gives_to_a_shared_one():
     x = around((0, 0), (8, 0), (0, 8))
     stuck = check_parameters([1 / 6, 1 / 6, 2 / 3], [[0, 0.1], [0.1, 0], [4, 4]], [[1, 1], [1, 1], [17, 17]])
-    sample = draw(x, None, 3)
+    sample = draw(Sample(x), 3)
     moved = relocate(stuck, sample, np.full(2, 0.01), 0.2)
     assert moved.weights.sum() == pytest.approx(1)
     assert np.allclose(moved.means[0], [0.05, 0.05]) and moved.weights[0] == pytest.approx(1 / 3)
@@ -109,22 +109,40 @@ def test_the_gain_of_a_split_is_that_of_two_gaussians_over_one():
 def test_descriptors_of_weight_zero_have_no_say():
     x = around((8, 0), (0, 8), (40, 40))
     weight = np.repeat([1.0, 1.0, 0.0], 700)
-    sample = draw(x, weight, 1)
-    one = overall_gaussian(x, weight)
+    sample = draw(Sample(x, weight), 1)
+    one = overall_gaussian(Sample(x, weight))
     axis = principal_axes(sample, np.zeros(len(sample.values)), one, np.array([0]))[0]
     assert axis[0] * axis[1] < 0
 
 
 def test_a_sample_is_spread_over_all_descriptors_and_bounded():
     x = np.arange(100_000, dtype=np.float32)[:, None]
-    sample = draw(x, None, 4)
+    sample = draw(Sample(x), 4)
     assert 1024 <= len(sample.values) <= 2048 and sample.values[-1] > 99_900
-    assert len(draw(x, None, 4096).values) <= 16384
-    assert draw(x[:100].astype(np.float16), np.ones(100), 4).values.dtype == np.float32
+    assert len(draw(Sample(x), 4096).values) <= 16384
+    assert draw(Sample(x[:100].astype(np.float16), np.ones(100)), 4).values.dtype == np.float32
 
 
 def test_repeated_descriptors_are_not_split():
     x = np.concatenate([np.zeros((500, 2)), around((8, 8), size=500)])
     parts = check_parameters([0.5, 0.5], [[0, 0], [8, 8]], [[0.01, 0.01], [1, 1]])
-    three = split_heaviest(parts, x, None, 3, np.full(2, 0.01), 0.2)
+    three = split_heaviest(parts, Sample(x), 3, np.full(2, 0.01), 0.2)
     assert np.allclose(three.means[0], 0) and np.allclose(three.means[1:].mean(axis=0), 8)
+
+
+def test_small_samples_are_seen_whole_in_every_iteration():
+    sample = Sample(around((0, 0), (8, 0)))
+    assert draft(sample, 1024) is sample
+
+
+def test_a_large_sample_is_trained_on_a_draft_and_finished_on_all(monkeypatch):
+    x, held_out = around(*8 * np.eye(5), size=2400), around(*8 * np.eye(5), size=500, seed=1)
+    whole = UniversalMixture(5).fit(x)
+    monkeypatch.setattr("patchbag.mixture.training.DRAFT_ROWS", (500, 1000))
+    assert [len(draft(Sample(x), k).values) for k in (1, 3, 9)] == [500, 800, 1000]
+    drafted = UniversalMixture(5).fit(x)
+    assert len(drafted.log_likelihoods_) == FINAL_ITER < len(whole.log_likelihoods_)
+    assert drafted.score(held_out) > whole.score(held_out) - 0.002
+    # the last step is an EM step on all descriptors, and does not remember the draft
+    assert drafted.score(x) == pytest.approx(whole.score(x), abs=1e-4)
+    assert np.allclose(drafted.weights_, 0.2, atol=1e-3)

@@ -82,3 +82,9 @@ def optimal_partial_cost(x, z):
     distance = np.sqrt(((x[:, None] - z[None]) ** 2).sum(axis=2))
     rows, columns = linear_sum_assignment(distance)
     return distance[rows, columns].sum()
+
+
+def match_cost_bound(x, z, bins):
+    """Upper bounds (n_shifts,) on that cost, for features within the bins: a match costs the diagonal of its bin."""
+    diagonals = bins.side * 2.0 ** np.arange(bins.n_levels) * np.sqrt(x.shape[1])
+    return [diagonals @ new_matches(x, z, uniform_bin(bins, s), bins.n_levels) for s in range(len(bins.shifts))]

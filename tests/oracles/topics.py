@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, gammaln
 
+from oracles.polya import polya_gradient
+
 
 def plsa_step(counts, theta, pi):
     """One EM step with loops over images, words and topics, and the log-likelihood before it."""
@@ -53,3 +55,18 @@ def lda_free_energy(counts, q, alpha_star, eta_star, alpha, eta):
     for t in range(len(alpha)):
         value += cross(eta[t], eta_star[t], log_pi[t])
     return value
+
+
+def lda_bound(soft, alpha, eta):
+    """F of one image at soft counts n_k q_tk (T, K) and the q(theta), q(pi) that are best for them."""
+    soft = np.asarray(soft, dtype=float)
+    counts = soft.sum(axis=0)
+    q = soft / np.where(counts > 0, counts, 1)
+    return lda_free_energy(counts, q, alpha + soft.sum(axis=1), eta + soft, alpha, eta)
+
+
+def lda_gradient(soft, alpha, eta):
+    """Equations 18-19 of one image: [T | T K]."""
+    soft = np.asarray(soft, dtype=float)
+    topics = [polya_gradient(row, prior) for row, prior in zip(soft, eta)]
+    return np.concatenate([polya_gradient(soft.sum(axis=1), alpha), *topics])

@@ -62,7 +62,7 @@ def test_wrong_input_is_named(indefinite):
         DefiniteKernel().fit(np.triu(np.ones((4, 4))))
     with pytest.raises(ValueError, match="similarities to the 8 training samples, got 5 columns"):
         DefiniteKernel("clip").fit(indefinite).transform(np.zeros((2, 5)))
-    with pytest.raises(ValueError, match="action must be one of"):
+    with pytest.raises(ValueError, match="The 'action' parameter of DefiniteKernel must be"):
         DefiniteKernel("fix").fit(indefinite)
 
 

@@ -8,13 +8,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from patchbag import BagPCA, Channels, DenseSIFT, GeometricBlur
 from patchbag.channels import Channel
-from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.features.channels import FeatureChannels
+from patchbag.runtime import runtime_context
 from patchbag.similarity.inner_product import InnerProductKernel
 from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel
 from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
 from patchbag.similarity.union import KernelUnion
-from patchbag.steps import apply_runtime, extractors
 
 
 def spatial(channel: str) -> Pipeline:
@@ -77,7 +77,7 @@ def test_images_that_lack_a_channel_are_a_clear_error(union, channels, bags):
 
 def test_a_branch_that_ends_in_no_kernel_is_named(channels):
     vectors = KernelUnion([("sizes", _Sizes())])
-    with pytest.raises(ValueError, match=r"branch 'sizes' gave an array of shape \(30, 1\) for 30 images"):
+    with pytest.raises(ValueError, match="branch 'sizes' does not end in a kernel"):
         vectors.fit_transform(channels)
     kernel = KernelUnion([("sizes", make_pipeline(_Sizes(), InnerProductKernel()))])
     assert np.array_equal(kernel.fit_transform(channels), np.ones((30, 30, 1)))
@@ -117,25 +117,15 @@ def test_features_are_extracted_once_each_and_runtime_settings_reach_them(textur
     assert made.names == ("sift", "gb") and made["gb"].sizes.tolist() == [10] * 4
     assert np.array_equal(made["sift"].values, DenseSIFT(step=24).transform(images[:4]).values)
     assert features.transform(made) is made
-    unseeded = make_pipeline(Channel("gb"), SpatialPyramidMatch(8))
-    pipeline = Pipeline([("features", features), ("kernels", KernelUnion([("gb", unseeded)]))])
-    apply_runtime(pipeline, n_jobs=2, cache=tmp_path, random_state=9)
-    for extractor in (features.channels[0][1], features.channels[1][1]):
-        assert extractor.n_jobs == 2 and extractor.cache == tmp_path
-    # the points of a feature are part of it: they do not change with the split
-    assert features.channels[1][1].random_state == 4
-    assert pipeline.get_params()["kernels__gb__spatialpyramidmatch__random_state"] == 9
-    assert [type(e) for e in extractors(pipeline)] == [DenseSIFT, GeometricBlur]
 
 
-def test_runtime_settings_reach_extractors_inside_fitted_branches(textures):
+def test_the_points_of_a_feature_do_not_change_with_the_seed_of_a_run(textures):
     images, _ = textures
-    branch = make_pipeline(GeometricBlur(10), MinimumDistanceKernel())
-    pipeline = Pipeline([("kernels", KernelUnion([("gb", branch)]))])
-    pipeline.fit(images[:3])
-    apply_runtime(pipeline, n_jobs=3, cache="there")
-    fitted = pipeline[0].branches_[0][1][0]
-    assert fitted.n_jobs == 3 and fitted.cache == "there"
+    made = []
+    for seed in (1, 2):
+        with runtime_context(seed=seed):
+            made.append(GeometricBlur(10).transform(images[:2]).values)
+    assert np.array_equal(*made)
 
 
 def test_a_dropped_channel_is_not_extracted(textures):
@@ -148,7 +138,7 @@ def test_a_dropped_channel_is_not_extracted(textures):
 
 def test_scikit_learns_search_cuts_channels_and_chooses_kernels(union, channels):
     y = np.arange(30) % 2
-    pipeline = Pipeline([("kernels", union), ("classifier", GaussianProcessCategorizer(repair=True, max_iter=3))])
+    pipeline = Pipeline([("kernels", union), ("classifier", GaussianProcessClassifier(repair=True, max_iter=3))])
     search = GridSearchCV(pipeline, {"kernels__use": [["near"], None]}, cv=2, error_score="raise").fit(channels, y)
     assert search.cv_results_["mean_test_score"].shape == (2,)
     assert search.best_estimator_.predict_proba(channels[:3]).sum(axis=1) == pytest.approx(1)

@@ -39,7 +39,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.checks import check_pool_kernel, is_missing
@@ -48,6 +47,7 @@ from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
 from patchbag.active.stopping import StoppingHint, judge, kappa
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
+from patchbag.runtime import check_random_state
 
 BATCHES = ("diverse", "per_class", "top")
 COLD_STARTS = ("typical", "farthest", "random")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""Replaying active learning on a pool whose labels are known (kapoor2010, figures 8 to 10).
 
-Each run draws a test set (``n_test`` images a class) and one labelled image of each class, then lets every strategy
+Each run draws a test set (``n_test`` images per class) and one labelled image of each class, then lets every strategy
 ask for labels of the rest, one round after the other, and measures after each round the mean recognition rate per
 class on the test set (the paper's metric).  All strategies of a run start from the same images, so that their
 difference is paired; the curves carry the standard error over runs.
@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.metrics import confusion_matrix
 
 from patchbag.active.checks import check_pool_kernel
 from patchbag.active.learner import ActiveLearner
 from patchbag.metrics import mean_class_accuracy
+from patchbag.protocol import PerClassSplit
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def simulate(
     noise: float = 1e-2,
     batch: str = "diverse",
     repair: bool = False,
-    random_state: Any = None,
+    random_state: int = 0,
 ) -> LearningCurves:
     """Replay active learning against random selection on a labelled pool.
 
@@ -98,16 +99,11 @@ def simulate(
         raise ValueError(f"n_labels must be more than the {begin} first labels and at most {available}, got {n_labels}")
     steps = np.append(np.arange(max(begin, 1), n_labels, batch_size), n_labels)
     kernel = check_pool_kernel(kernel, repair)
-    random = check_random_state(random_state)
     scores = {name: np.zeros((n_runs, len(steps))) for name in strategies}
     confusions = {name: np.zeros((len(classes), len(classes)), dtype=int) for name in strategies}
-    for run in range(n_runs):
-        shuffled = [random.permutation(np.flatnonzero(y == c)) for c in classes]
-        test = np.concatenate([part[:n_test] for part in shuffled])
-        first = np.concatenate([part[n_test : n_test + n_start] for part in shuffled])
-        seed = int(random.randint(2**31 - 1))
+    for run, (first, test) in enumerate(PerClassSplit(n_start, n_test, n_runs, random_state).split(y, y)):
         for name, parameters in strategies.items():
-            settings = {"noise": noise, "batch": batch, **parameters, "random_state": seed}
+            settings = {"noise": noise, "batch": batch, **parameters, "random_state": random_state + run}
             learner = ActiveLearner(**settings)._fit(kernel).skip(test)
             learner.teach(first, y[first])
             for step, target in enumerate(steps):
@@ -116,5 +112,5 @@ def simulate(
                     learner.teach(asked, y[asked])
                 predicted = learner.predict()[test]
                 scores[name][run, step] = mean_class_accuracy(y[test], predicted)
-            np.add.at(confusions[name], (np.searchsorted(classes, y[test]), np.searchsorted(classes, predicted)), 1)
+            confusions[name] += confusion_matrix(y[test], predicted, labels=classes)
     return LearningCurves(steps, scores, confusions, classes)

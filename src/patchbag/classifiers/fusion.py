@@ -2,8 +2,8 @@
 """Late fusion: one classifier a kind of feature, and the average of their scores.
 
 The papers describe an image by orientation (ORH) and by colour (COL), train a system on each and average the two scores
-(liu2010, §4.3.1, "ORH+COL"; the VOC 2007 results of chapters 4 to 6 are of this kind).  ``LateFusion`` does so with any
-number of branches, weighted if asked.
+(liu2010, §4.3.1, "ORH+COL"; the VOC 2007 results of chapters 4 to 6 are of this kind).  ``LateFusionClassifier`` does
+so with any number of branches, weighted if asked.
 
 Input.  ``Channels`` holds several datasets of the same images by name and is cut like one dataset, so that
 ``GridSearchCV`` and ``train_test_split`` keep the channels together; a branch gets the channel of its name.  Any other
@@ -16,17 +16,16 @@ averaging them supposes branches of one kind (as the papers' are).  Cost: that o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, _fit_context, clone
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import _BaseComposition, available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.channels import Channels
-
-SCORES = ("auto", "predict_proba", "decision_function")
 
 
 def average_scores(scores: Sequence[np.ndarray], weights: Sequence[float] | None = None) -> np.ndarray:
@@ -34,7 +33,7 @@ def average_scores(scores: Sequence[np.ndarray], weights: Sequence[float] | None
     return np.average(np.stack([np.asarray(s) for s in scores]), axis=0, weights=weights)
 
 
-class LateFusion(ClassifierMixin, _BaseComposition):
+class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     """Average of the scores of several classifiers.
 
     Parameters
@@ -47,9 +46,15 @@ class LateFusion(ClassifierMixin, _BaseComposition):
     ----------
     branches_ : list of (name, fitted classifier);  classes_
 
-    >>> fusion = LateFusion([("orh", make_pipeline(...)), ("col", make_pipeline(...))])
-    >>> fusion.fit(Channels(orh=bags, col=colour_bags), y).predict_proba(test)
+    >>> fusion = LateFusionClassifier([("orh", make_pipeline(...)), ("col", make_pipeline(...))])   # doctest: +SKIP
+    >>> fusion.fit(Channels(orh=bags, col=colour_bags), y).predict_proba(test)                      # doctest: +SKIP
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "branches": [list],
+        "weights": ["array-like", None],
+        "scores": [StrOptions({"auto", "predict_proba", "decision_function"})],
+    }
 
     def __init__(
         self, branches: list[tuple[str, Any]], *, weights: Sequence[float] | None = None, scores: str = "auto"
@@ -65,13 +70,12 @@ class LateFusion(ClassifierMixin, _BaseComposition):
         self._set_params("branches", **params)
         return self
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
         names = [name for name, _ in self.branches]
         if not names:
-            raise ValueError("LateFusion needs at least one branch")
+            raise ValueError("LateFusionClassifier needs at least one branch")
         self._validate_names(names)
-        if self.scores not in SCORES:
-            raise ValueError(f"scores must be one of {SCORES}, got {self.scores!r}")
         if self.weights is not None:
             weights = np.asarray(self.weights, np.float64)
             if (

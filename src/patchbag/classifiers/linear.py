@@ -19,18 +19,20 @@ is the predicted one.  C = ``"auto"`` picks the best of ``C_GRID`` by the same l
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC, LinearSVC
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.runtime import parallel_map
+from patchbag.runtime import check_random_state, parallel_map
 
 C_GRID = (1.0, 10.0, 100.0)
 GRAM_LIMIT = 6000
@@ -102,18 +104,24 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     array(['a'], dtype='<U1')
     """
 
-    def __init__(self, model: str = "svm", *, C: float | str = "auto", folds: int = 3, random_state: Any = 0) -> None:
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [StrOptions({"svm", "least-squares"})],
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "folds": [Interval(Integral, 2, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self, model: str = "svm", *, C: float | str = "auto", folds: int = 3, random_state: Any = None
+    ) -> None:
         self.model = model
         self.C = C
         self.folds = folds
         self.random_state = random_state
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
         X = self._check(X)
-        if self.model not in ("svm", "least-squares"):
-            raise ValueError(f"model must be 'svm' or 'least-squares', got {self.model!r}")
-        if self.folds < 2:
-            raise ValueError(f"folds must be at least 2, or nothing is left out to calibrate on, got {self.folds!r}")
         check_classification_targets(y)
         self.classes_, targets = np.unique(np.asarray(y), return_inverse=True)
         if len(targets) != len(X):
@@ -153,8 +161,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         self._store(dual=dual, intercept=intercept, X=X)
 
     def _fit_primal(self, X: np.ndarray, targets: np.ndarray, candidates: tuple[float, ...]) -> None:
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+
         def train_on(rows: Any, c: float) -> LinearSVC:
-            return LinearSVC(C=c, loss="hinge", random_state=0, max_iter=10_000).fit(X[rows], targets[rows])
+            return LinearSVC(C=c, loss="hinge", random_state=seed, max_iter=10_000).fit(X[rows], targets[rows])
 
         def held_out(train: np.ndarray, test: np.ndarray, c: float) -> np.ndarray:
             return train_on(train, c).decision_function(X[test])
@@ -169,7 +179,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             self._choose(dict.fromkeys(candidates), targets)
             return
         folds = min(self.folds, smallest)
-        cut = list(StratifiedKFold(folds, shuffle=True, random_state=self.random_state).split(X, targets))
+        splitter = StratifiedKFold(folds, shuffle=True, random_state=check_random_state(self.random_state))
+        cut = list(splitter.split(X, targets))
         scores = {}
         for c in candidates:
             scores[c] = np.empty((len(X), len(self.classes_)))

@@ -36,22 +36,24 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from typing import Any, Self
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.special import expit, logit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_array
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.runtime import count_workers as count_threads
+from patchbag.runtime import check_random_state, parallel_map
+from patchbag.special import newton_step
 
-SCALES = ("columns", "global", None)
 # λ on the path, as fractions of the smallest λ that leaves nothing
 PATH = np.logspace(-0.5, -3.0, 6)
 # a weaker penalty that gains less accuracy than this is not worth its images
@@ -87,7 +89,7 @@ def replace_diagonal(X: np.ndarray) -> np.ndarray:
     return X
 
 
-class SparseLogistic(ClassifierMixin, BaseEstimator):
+class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     """L1-regularised logistic regression on rows of similarities, with λ chosen by cross-validation.
 
     Parameters
@@ -99,7 +101,7 @@ class SparseLogistic(ClassifierMixin, BaseEstimator):
     cv : folds of the choice of λ
     tol, max_iter : of the solver (multinomial: ten times as many passes); a last fit that runs out of them warns.
         A loose tol keeps more images than the optimum does, above all with multinomial
-    n_threads : cores used, all by default; the result does not depend on it
+    n_jobs : workers, None for those of joblib's context; the result does not depend on it
     random_state : seed of the folds and of the solver
 
     Attributes
@@ -108,6 +110,18 @@ class SparseLogistic(ClassifierMixin, BaseEstimator):
     penalty_ : λ used;  penalties_, scores_ : the path and its cross-validated mean class accuracies, where λ was chosen
     kept_ : (p,) bool, the training images that any class needs;  n_kept_ : their number
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "penalty": [Interval(Real, 0, None, closed="neither"), None],
+        "multinomial": ["boolean"],
+        "scale": [StrOptions({"columns", "global"}), None],
+        "ignore_self": ["boolean"],
+        "cv": [Interval(Integral, 2, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -119,7 +133,7 @@ class SparseLogistic(ClassifierMixin, BaseEstimator):
         cv: int = 3,
         tol: float = 1e-3,
         max_iter: int = 200,
-        n_threads: int | None = None,
+        n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
         self.penalty = penalty
@@ -129,16 +143,14 @@ class SparseLogistic(ClassifierMixin, BaseEstimator):
         self.cv = cv
         self.tol = tol
         self.max_iter = max_iter
-        self.n_threads = n_threads
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
-        if self.penalty is not None and not 0 < self.penalty < np.inf:
-            raise ValueError(f"penalty must be a positive number or None, got {self.penalty!r}")
-        if self.scale not in SCALES:
-            raise ValueError(f"scale must be one of {SCALES}, got {self.scale!r}")
         X = check_array(X, dtype=np.float64, input_name="similarities")
         check_classification_targets(y)
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(labels) != len(X):
             raise ValueError(f"{len(X)} rows of similarities, but {len(labels)} labels")
@@ -188,17 +200,17 @@ class SparseLogistic(ClassifierMixin, BaseEstimator):
             "C": 1 / (penalty * len(X)),
             "tol": tol,
             "max_iter": self.max_iter,
-            "random_state": self.random_state,
+            "random_state": self.seed_,
         }
         if self.multinomial and targets.shape[1] > 1:
             options["max_iter"] *= SAGA_PASSES
             coef, intercept, finished = _fit_multinomial(options, X, labels, targets, penalty)
             return coef / unit, intercept, finished
         options |= {"solver": "liblinear", "intercept_scaling": max(INTERCEPT_SCALING, penalty / INTERCEPT_PENALTY)}
-        jobs = (delayed(_fit_binary)(options, X, target, penalty) for target in targets.T)
-        # processes: liblinear draws from one generator a process, so that threads would disturb each other's draws
-        workers = min(count_threads(self.n_threads), targets.shape[1]) if X.size * targets.shape[1] > SERIAL else 1
-        found = Parallel(workers, backend="loky")(jobs)
+        # processes: liblinear draws from one generator per process, so that threads would disturb each other's draws
+        workers = self.n_jobs if X.size * targets.shape[1] > SERIAL else 1
+        fit = partial(_fit_binary, options, X, penalty)
+        found = parallel_map(fit, targets.T, workers, prefer="processes")
         coef, intercept, finished = (np.array(part) for part in zip(*found, strict=True))
         return coef / unit, intercept, finished
 
@@ -209,7 +221,7 @@ class SparseLogistic(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"class '{rare}' has one image: the penalty cannot be chosen by cross-validation; give penalty"
             )
-        folds = StratifiedKFold(min(self.cv, smallest), shuffle=True, random_state=self.random_state)
+        folds = StratifiedKFold(min(self.cv, smallest), shuffle=True, random_state=self.seed_)
         parts = list(folds.split(X, labels))
         # X is not centred within a fold exactly; the intercept takes what is left
         largest = largest_penalty(X, self._targets(labels))
@@ -264,16 +276,15 @@ def fit_intercept(scores: np.ndarray, target: np.ndarray) -> float:
     for _ in range(NEWTON_STEPS):
         p = expit(scores + beta)
         excess, slope = p.mean() - share, np.mean(p * (1 - p))
-        low, high = (low, beta) if excess > 0 else (beta, high)
-        step = beta - excess / slope if slope > 0 else np.inf
-        beta, before = step if low < step < high else (low + high) / 2, beta
+        before = beta
+        beta, low, high = newton_step(beta, -excess, slope, low, high)
         if abs(beta - before) <= 1e-12 * max(1.0, abs(beta)):
             break
     return float(beta)
 
 
 def _fit_binary(
-    options: dict[str, Any], X: np.ndarray, target: np.ndarray, penalty: float
+    options: dict[str, Any], X: np.ndarray, penalty: float, target: np.ndarray
 ) -> tuple[np.ndarray, float, bool]:
     if penalty >= largest_penalty(X, target[:, None]):
         return np.zeros(X.shape[1]), float(logit(target.mean())), True

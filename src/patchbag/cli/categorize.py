@@ -12,12 +12,13 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import screen
-from patchbag.cli.files import check_outputs, colors_of, describe_images, feature_cache, readable_folder
+from patchbag.cli.files import check_outputs, describe_images, describe_labelled, machine
 from patchbag.cli.options import (
     CacheOption,
-    ColorOption,
+    FeaturesOption,
     FolderArgument,
     JobsOption,
+    LabelsOption,
     RecipeOption,
     SeedOption,
     SetOption,
@@ -31,21 +32,21 @@ from patchbag.cli.options import (
 def train(
     folder: FolderArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path("model.patchbag"),
+    labels: LabelsOption = None,
     recipe: RecipeOption = "fisher",
-    color: ColorOption = False,
+    features: FeaturesOption = None,
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
     seed: SeedOption = 0,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
-    categorizer = make_categorizer(recipe, settings, seed, colors_of(folder, color))
+    categorizer = make_categorizer(recipe, features, settings, seed)
     check_outputs(output, replaced=True)
-    with feature_cache(cache) as place, settings_to_blame(settings):
-        categorizer.set_params(n_jobs=jobs, cache=place)
-        images, _ = readable_folder(folder, categorizer)
+    with machine(jobs, cache), settings_to_blame(settings):
+        images, described = describe_labelled(folder, labels, categorizer.pipeline()["features"])
         with screen.working(f"training {recipe} on {len(images)} images of {len(images.classes)} classes"):
-            categorizer.fit(images.paths, images.labels)
+            categorizer.fit(described.bags, images.labels)
     categorizer.save(output)
     size = output.stat().st_size / 1e6
     screen.result(f"{output}: {recipe}, {len(images)} images, {len(images.classes)} classes, {size:.1f} MB")
@@ -56,28 +57,25 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
     images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every probability.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with every probability.")] = False,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
 ) -> None:
     """Say what is in images, and how sure that is."""
     from patchbag.categorizer import Categorizer
-    from patchbag.datasets import find_images
+    from patchbag.collection import open_collection
 
     categorizer = Categorizer.load(model)
-    paths = find_images(images)
-    with feature_cache(cache) as place:
-        categorizer.set_params(n_jobs=jobs, cache=place)
-        failures = describe_images(categorizer, paths)
-        broken = {f.index for f in failures}
-        good = [p for i, p in enumerate(paths) if i not in broken]
-        probabilities: Any = categorizer.predict_proba(good) if good else []
+    found = open_collection(images)
+    paths = found.names
+    with machine(jobs, cache):
+        described = describe_images(found, categorizer.recipe_["features"])
+        probabilities: Any = categorizer.predict_proba(described.bags) if len(described.kept) else []
+    good = [paths[i] for i in described.kept]
     print_predictions(good, probabilities, [str(c) for c in categorizer.classes_], top, as_json)
     if as_json:
-        for failure in failures:
+        for failure in described.failures:
             print(json.dumps({"image": paths[failure.index], "error": failure.message}))
-    else:
-        screen.list_failures(failures, len(paths))
     if not good:
         raise typer.Exit(1)
 
@@ -105,13 +103,14 @@ def print_predictions(paths: list[str], probabilities: Any, names: list[str], to
 @app.command()
 def evaluate(
     folder: FolderArgument,
+    labels: LabelsOption = None,
     recipe: RecipeOption = "fisher",
-    color: ColorOption = False,
+    features: FeaturesOption = None,
     train_per_class: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Random images a class that train; the rest tests. Default: half of the smallest class, up to 100.",
+            help="Random images per class that train; the rest tests. Default: half of the smallest class, up to 100.",
         ),
     ] = None,
     splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
@@ -125,27 +124,25 @@ def evaluate(
     cache: CacheOption = True,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
-    from patchbag.datasets import half_of_smallest
     from patchbag.evaluation import evaluate as run
+    from patchbag.protocol import PerClassSplit, half_of_smallest
 
-    categorizer = make_categorizer(recipe, settings, seed, colors_of(folder, color))
+    categorizer = make_categorizer(recipe, features, settings, seed)
     check_outputs(json_path, report)
-    with feature_cache(cache) as place, settings_to_blame(settings):
-        categorizer.set_params(n_jobs=jobs, cache=place)
+    with machine(jobs, cache), settings_to_blame(settings):
         started = time.perf_counter()
-        images, failures = readable_folder(folder, categorizer)
+        images, described = describe_labelled(folder, labels, categorizer.pipeline()["features"])
         describing = time.perf_counter() - started
-        if train_per_class is None:
-            train_per_class = half_of_smallest(images.labels)
+        truth = images.labels
+        cv = PerClassSplit(train_per_class or half_of_smallest(truth), n_splits=splits, random_state=seed)
         with screen.working("starting") as tell:
-            result = run(images, categorizer, train_per_class=train_per_class, splits=splits, seed=seed, progress=tell)
+            result = run(categorizer, described.bags, truth, cv=cv, seed=seed, names=images.paths, progress=tell)
     result.recipe, result.describing = recipe, describing
-    many = [f"{n} {what}{'s' if n > 1 else ''}" for n, what in ((splits, "split"), (train_per_class, "training image"))]
-    print_evaluation(result, f"{many[0]}, {many[1]} a class")
-    write_evaluation(result, failures, json_path, report, folder.resolve().name)
+    print_evaluation(result)
+    write_evaluation(result, described.failures, json_path, report, folder.resolve().name)
 
 
-def print_evaluation(result: Any, how: str) -> None:
+def print_evaluation(result: Any) -> None:
     """The accuracy, and where the time went."""
     seconds = result.seconds()
     total = seconds.pop("total")
@@ -156,7 +153,8 @@ def print_evaluation(result: Any, how: str) -> None:
     table.add_row("total", f"{total:.2f}", f"{result.images_per_second():.0f} images/s")
     screen.print_table(table, screen.err)
     spread = f" ± {100 * result.std_accuracy:.2f}" if len(result.splits) > 1 else ""
-    screen.result(f"{result.recipe}: {100 * result.mean_accuracy:.2f}{spread} % mean per-class accuracy ({how})")
+    figure = f"{100 * result.mean_accuracy:.2f}{spread} % mean per-class accuracy"
+    screen.result(f"{result.recipe}: {figure} ({result.protocol})")
 
 
 def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, report: Path, title: str) -> None:

@@ -12,18 +12,16 @@ from typing import Any
 
 from patchbag.cli import screen
 
-# images that are looked at to see whether a folder is in colour
-SAMPLED = 32
-
 
 @contextlib.contextmanager
-def feature_cache(keep: bool) -> Iterator[Any]:
-    """The user's cache, or one that lasts as long as the command."""
-    if keep:
-        yield True
-    else:
-        with tempfile.TemporaryDirectory(prefix="patchbag-") as folder:
-            yield folder
+def machine(jobs: int, keep: bool, seed: int | None = None) -> Iterator[None]:
+    """Workers, seed, and the user's store of features or one that lasts as long as the command."""
+    from patchbag.runtime import runtime_context
+
+    with contextlib.ExitStack() as stack:
+        folder = None if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix="patchbag-"))
+        stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder))
+        yield
 
 
 def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
@@ -57,84 +55,30 @@ def check_output_folder(folder: Path) -> None:
     check_outputs(folder / ".patchbag")
 
 
-def describe_images(categorizer: Any, paths: list[str]) -> list[Any]:
-    """Describe every image once, filling the cache; returns the failures."""
-    from patchbag.steps import extractors
-
-    failures: dict[int, Any] = {}
-    pipeline = categorizer.recipe_ if hasattr(categorizer, "recipe_") else categorizer.pipeline()
-    for extractor in extractors(pipeline):
-        extractor.set_params(n_jobs=categorizer.n_jobs, cache=categorizer.cache)
-        with screen.counting("describing images", len(paths)) as step:
-            for index, result in enumerate(extractor.stream(paths)):
-                if hasattr(result, "message"):
-                    failures[index] = result
-                step()
-    return [failures[i] for i in sorted(failures)]
+def describe_images(images: Any, features: Any) -> Any:
+    """The images described, as ``Collection.describe`` has it, with a progress bar; says which could not be read."""
+    with screen.counting("describing images", len(images)) as step:
+        described = images.describe(features, progress=lambda done, total: step())
+    screen.list_failures(described.failures, len(images))
+    return described
 
 
-def colors_of(folder: Path, wanted: bool) -> bool:
-    """Whether to train on colours: if that is wanted, and some image of the folder has any."""
-    from patchbag.active.folder import open_labelled
-    from patchbag.images import ImageError, has_color
-
-    paths = open_labelled(folder).paths if wanted else []
-    for path in paths[:: max(1, len(paths) // SAMPLED)]:
-        with contextlib.suppress(ImageError):  # listed when all images are described
-            if has_color(path):
-                return True
-    if wanted:
-        screen.say("none of these images has colours, so --color adds nothing and is left out", "yellow")
-    return False
-
-
-def readable_folder(folder: Path, categorizer: Any) -> tuple[Any, list[Any]]:
-    """The images of a labelled folder that can be described, and the others.
+def describe_labelled(folder: Path, labels: Path | None, features: Any) -> tuple[Any, Any]:
+    """The labelled images of a folder that can be described, and their description.
 
     Says what of the folder is not used: files, sub-folders, images without a label, and classes none of whose images
     can be read.
     """
-    from patchbag.active.folder import open_labelled
-    from patchbag.datasets import FolderError
+    from patchbag.collection import CollectionError, open_collection
 
-    images = open_labelled(folder)
+    images = open_collection(folder, labels).labelled()
     for remark in images.remarks:
         screen.say(remark, "yellow")
-    failures = describe_images(categorizer, images.paths)
-    screen.list_failures(failures, len(images))
-    broken = {f.index for f in failures}
-    kept = images.take([i for i in range(len(images)) if i not in broken])
+    described = describe_images(images, features)
+    kept = images[described.kept]
     for name in images.classes:
         if name not in kept.classes:
             screen.say(f"the class {name!r} is left out: none of its images can be read", "yellow")
     if len(kept.classes) < 2:
-        raise FolderError(f"{folder}: fewer than two classes have an image that can be read")
-    return kept, failures
-
-
-def move_answers(folder: Path, book: Any) -> tuple[Any, int]:
-    """Move the images that have an answer into the folders of their classes, and say so; returns all images and
-    how many were moved.
-    """
-    from patchbag.active.dialogue import move_answered
-    from patchbag.active.folder import open_partly_labelled
-
-    images = open_partly_labelled(folder)
-    moved = move_answered(images, book)
-    if moved:
-        several = f"{moved} images that had a label into the folders of their classes"
-        screen.result(f"moved {'an image that had a label into the folder of its class' if moved == 1 else several}")
-    return images, moved
-
-
-def readable_pool(folder: Path, book: Any, categorizer: Any, labelled: bool) -> Any:
-    """The images of a partly labelled folder that can be described; all or only the ``labelled`` ones."""
-    from patchbag.active.folder import open_partly_labelled, restore
-
-    images = open_partly_labelled(folder)
-    restore(images, book)
-    images = images.labelled() if labelled else images.with_pool()
-    failures = describe_images(categorizer, images.full_paths())
-    screen.list_failures(failures, len(images))
-    images = images.without({f.index for f in failures})
-    return images.labelled() if labelled else images.with_pool()
+        raise CollectionError(f"{folder}: fewer than two classes have an image that can be read")
+    return kept, described

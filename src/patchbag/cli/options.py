@@ -37,7 +37,11 @@ app = typer.Typer(
 )
 
 FolderArgument = Annotated[
-    Path, typer.Argument(help="Folder with one sub-folder of images a class, or labelled by 'patchbag active'.")
+    Path, typer.Argument(help="Folder with one sub-folder of images per class, or with a labels.csv.")
+]
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option("--labels", metavar="FILE", help="CSV or JSON file of labels, image by image; default: sub-folders."),
 ]
 RecipeOption = Annotated[str, typer.Option("--recipe", "-r", help="How images are compared; see 'patchbag recipes'.")]
 SetOption = Annotated[
@@ -55,16 +59,21 @@ def check_jobs(jobs: int) -> int:
 
 
 JobsOption = Annotated[
-    int, typer.Option("--jobs", "-j", callback=check_jobs, help="Workers that describe images; -1 for all cores.")
+    int, typer.Option("--jobs", "-j", callback=check_jobs, help="Number of workers; -1 for all cores.")
 ]
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep the features of images on disk for the next run.")
 ]
-ColorOption = Annotated[bool, typer.Option("--color", help="Also train on colours and average both answers.")]
+FeaturesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--features",
+        "-f",
+        metavar="NAMES",
+        help="Features in place of the recipe's: sift, color, gb; several by commas.",
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
-
-# parameters of features that the run decides, and the option that does
-OPTIONS_OF_THE_RUN = {"n_jobs": "--jobs", "cache": "--cache or --no-cache"}
 
 
 def parse_settings(settings: list[str] | None) -> dict[str, Any]:
@@ -81,21 +90,19 @@ def parse_settings(settings: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
-def make_categorizer(recipe: str, settings: list[str] | None, seed: int, color: bool) -> Any:
-    """The categorizer of a recipe with the user's settings, whose names and kinds are checked."""
+def make_categorizer(recipe: str, features: str | None, settings: list[str] | None, seed: int) -> Any:
+    """The categorizer of a recipe with the user's features and settings, whose names and values are checked."""
     from patchbag.categorizer import Categorizer
     from patchbag.recipes import make_recipe
     from patchbag.settings import check_settings
 
+    names = None if features is None else features.split(",")
     parsed = parse_settings(settings)
-    pipeline = make_recipe(recipe, color)
-    for name in parsed:
-        option = OPTIONS_OF_THE_RUN.get(name.rpartition("__")[2])
-        if option:
-            raise ValueError(f"{name.replace('__', '.')} is set for all features at once: use {option}")
-    what = f"recipe {recipe!r}{' with colours' if color else ''}"
-    check_settings(pipeline, parsed, what, listing=f"'patchbag recipes {recipe}'")
-    categorizer = Categorizer(recipe, color=color, random_state=seed)
+    of_the_run = [name for name in parsed if name.endswith("n_jobs")]
+    if of_the_run:
+        raise ValueError(f"{of_the_run[0].replace('__', '.')} is set for all steps at once: use --jobs")
+    check_settings(make_recipe(recipe, names), parsed, f"recipe {recipe!r}", listing=f"'patchbag recipes {recipe}'")
+    categorizer = Categorizer(recipe, features=names, random_state=seed)
     return categorizer.set_params(**{f"recipe__{k}": v for k, v in parsed.items()}) if parsed else categorizer
 
 

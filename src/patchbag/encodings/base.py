@@ -1,90 +1,185 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the encodings have in common: Statistics in, one row of numbers an image (and cell) out.
+"""What the encodings have in common: Statistics in, one row of numbers per image (and cell) out.
 
-``StatisticsTransformer`` validates once and hands clean statistics to ``_fit`` and ``_encode``, which are only the
-algorithm.  An encoding of statistics with a cell axis keeps it: ``(n, C, width)``; ``Normalizer`` joins the cells.
+``StatisticsTransformer`` checks parameters and statistics once and hands them to ``_fit`` and ``_encode``, which are
+only the algorithm.  Both always see an axis of cells, of length one where there are none: an encoding of statistics
+``(n, K, ...)`` is ``(n, width)``, one of ``(n, C, K, ...)`` is ``(n, C, width)``; ``Normalizer`` joins the cells.
+
+A cell without descriptors encodes as zeros, an image without any is an error.  Statistics of another universal mixture
+than the one the encoding was fitted on are refused, since components of the same number are different ones.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Collection
+from dataclasses import replace
+from math import prod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import is_numpy_array
-from sklearn.base import BaseEstimator, TransformerMixin
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.statistics import Statistics
+from patchbag.registry import Storable
 
 # Statistics that are encoded at a time: bounds the temporaries.
 BLOCK_VALUES = 1 << 23
 
 
-class StatisticsTransformer(TransformerMixin, BaseEstimator):
-    """Base of the encodings of :class:`Statistics`; those that need no more than counts say so."""
+class SomeOf(StrOptions):
+    """Constraint on a parameter: a list of some of the options, at least so many."""
 
-    uses_moments = True
+    def __init__(self, options: set[str], least: int = 1) -> None:
+        super().__init__(options)
+        self.least = least
 
-    def fit(self, X: Statistics, y: Any = None) -> Self:
-        statistics = self._check(X)
-        if statistics.universal is None:
+    def is_satisfied_by(self, val: Any) -> bool:
+        is_list = isinstance(val, Collection) and not isinstance(val, str)
+        return is_list and len(val) >= self.least and set(val) <= self.options
+
+    def __str__(self) -> str:
+        return f"a list of {self.least} or more, each entry {super().__str__()}"
+
+
+class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
+    """Base of the encodings of :class:`Statistics`.
+
+    An encoding that ``uses_moments`` is relative to the universal mixture, which the statistics must know; the others
+    accept arrays of counts too.  One that ``learns`` a model of the training images runs on NumPy alone and needs the
+    cells it was fitted on; the others run wherever the statistics lie.
+
+    Attributes
+    ----------
+    universal_ : the mixture of the training statistics, None where they do not know it
+    layout_ : (C, K) or, with moments, (C, K, D) of the training statistics
+    """
+
+    uses_moments: ClassVar[bool] = False
+    learns: ClassVar[bool] = False
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    # models of version 0.1 have one or the other
+    universal_: Any = None  # GaussianParameters
+    layout_: tuple[int, ...] | None = None
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from the statistics of training images."""
+        statistics, _ = self._check(X)
+        if self.uses_moments and statistics.universal is None:
             raise ValueError(
                 "these statistics do not know their mixture: make them with UniversalStatistics or collect()"
             )
-        self.universal_ = statistics.universal
         self._fit(statistics)
+        values = statistics.s1 if self.uses_moments else statistics.s0
+        self.universal_, self.layout_ = statistics.universal, tuple(values.shape[1:])
         return self
 
-    def transform(self, X: Statistics) -> Any:
-        check_is_fitted(self, "universal_")
-        statistics = self._check(X)
-        expected = self.universal_.means.shape if self.uses_moments else (self.universal_.n_components,)
-        shape = tuple(statistics.s1.shape[-2:]) if self.uses_moments else tuple(statistics.s0.shape[-1:])
-        if shape != expected:
+    def transform(self, X: Any) -> Any:
+        """Encode statistics: (n, width), or (n, C, width) if they have cells."""
+        check_is_fitted(self)
+        statistics, has_cells = self._check(X)
+        values = statistics.s1 if self.uses_moments else statistics.s0
+        shape, first = tuple(values.shape[1:]), 0 if self.learns else 1
+        if self.layout_ is not None and shape[first:] != self.layout_[first:]:
             raise ValueError(
-                f"fitted on {self.universal_.n_components} components × {self.universal_.dimension} dimensions, "
-                f"got statistics of shape {tuple(statistics.s1.shape)}"
+                f"{type(self).__name__} was fitted on (cells, components, dimensions) {self.layout_}, got {shape}"
             )
-        if statistics.universal is not None and statistics.universal != self.universal_:
+        theirs, own = statistics.universal, self.universal_
+        if theirs is not None and own is not None and theirs != own:
             raise ValueError(
                 "these statistics were collected under another universal mixture than those this encoding was fitted "
                 "on: components of the same number are different ones; collect them with the same UniversalStatistics"
             )
-        if not is_numpy_array(statistics.s0):
-            return self._encode(statistics)
-        block = max(1, BLOCK_VALUES // max(1, int(np.prod(statistics.s1.shape[1:]))))
-        parts = [self._encode(statistics[i : i + block]) for i in range(0, len(statistics), block)]
-        return np.concatenate(parts) if parts else self._encode(statistics)
-
-    def _check(self, X: Any) -> Statistics:
-        return check_moments(X) if self.uses_moments else check_statistics(X)
+        block = max(1, BLOCK_VALUES // prod(shape)) if is_numpy_array(values) else len(statistics)
+        codes = self._encode(statistics[:block])
+        if block < len(statistics):
+            head, codes = codes, np.empty((len(statistics), *codes.shape[1:]), codes.dtype)
+            codes[:block] = head
+            for i in range(block, len(statistics), block):
+                codes[i : i + block] = self._encode(statistics[i : i + block])
+        return codes if has_cells else codes[:, 0, ...]
 
     def _fit(self, statistics: Statistics) -> None:
         """Learn what the encoding needs beyond the universal mixture."""
 
     def _encode(self, statistics: Statistics) -> Any:
+        """Codes (n, C, width) of statistics with an axis of cells."""
         raise NotImplementedError
 
-    @property
-    def parameters(self) -> GaussianParameters:
-        check_is_fitted(self, "universal_")
-        return self.universal_
+    def _check(self, X: Any) -> tuple[Statistics, bool]:
+        """Statistics with an axis of cells, and whether it was there."""
+        if not self.uses_moments and (sparse.issparse(X) or isinstance(X, list) or hasattr(X, "__array__")):
+            X = _from_counts(X)
+        if not isinstance(X, Statistics):
+            raise TypeError(f"expected Statistics (from UniversalStatistics or collect), got {type(X).__name__}")
+        arrays = X.arrays()
+        if self.learns:
+            arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+        s0, s1, s2 = arrays.values()
+        if s0.ndim not in (2, 3) or 0 in s0.shape or s1.shape != s2.shape or s1.shape[:-1] != s0.shape:
+            shapes = ", ".join(str(tuple(a.shape)) for a in (s0, s1, s2))
+            raise ValueError(
+                "expected counts s0 (images, words) or (images, cells, words), each one or more, and moments s1, s2 "
+                f"with one axis more, got shapes {shapes}"
+            )
+        if self.uses_moments and s1.shape[-1] == 0:
+            raise ValueError("these statistics are counts alone; make them with moments=True")
+        if is_numpy_array(s0):
+            moments = (s1, s2) if self.uses_moments else ()
+            _check_numbers(s0.reshape(len(s0), -1), *(s.reshape(len(s0), -1) for s in moments))
+        has_cells = s0.ndim == 3
+        if not has_cells:
+            arrays = {name: a[:, None, ...] for name, a in arrays.items()}
+        return replace(X, **arrays), has_cells
 
 
-def check_statistics(X: Any) -> Statistics:
-    """The argument if it is well-formed Statistics, otherwise a clear error."""
-    if not isinstance(X, Statistics):
-        raise TypeError(f"expected Statistics (from UniversalStatistics or collect), got {type(X).__name__}")
-    if X.s0.ndim not in (2, 3) or tuple(X.s1.shape) != tuple(X.s2.shape) or tuple(X.s1.shape[:-1]) != tuple(X.s0.shape):
-        shapes = ", ".join(str(tuple(a.shape)) for a in X.arrays().values())
-        raise ValueError(f"expected s0 (n, [C,] K), s1 and s2 (n, [C,] K, D), got shapes {shapes}")
-    return X
+def _from_counts(X: Any) -> Statistics:
+    """Counts (n, K) or (n, C, K) of any type as Statistics without moments."""
+    # the encoding of a sparse row is dense, so this is never the largest array
+    counts = X.toarray() if sparse.issparse(X) else np.asarray(X)
+    if counts.dtype.kind not in "biuf":
+        raise ValueError(f"expected numbers (counts), got an array of {counts.dtype}")
+    if counts.dtype not in (np.float32, np.float64):
+        counts = counts.astype(np.float64)
+    nothing = np.empty((*counts.shape, 0))
+    return Statistics(counts, nothing, nothing)
 
 
-def check_moments(X: Any) -> Statistics:
-    """Well-formed Statistics that have more than counts."""
-    statistics = check_statistics(X)
-    if statistics.s1.shape[-1] == 0:
-        raise ValueError("these statistics are counts alone; make them with moments=True")
-    return statistics
+def _check_numbers(counts: np.ndarray, *moments: np.ndarray) -> None:
+    """Raise unless every row of the counts is finite, not negative and not zero, and all moments are finite."""
+    n = len(counts)
+    wrong = ~((counts.min(axis=1) >= 0) & (counts.max(axis=1) < np.inf))
+    if wrong.any():
+        i = np.argmax(wrong)
+        raise ValueError(
+            f"image {i} of {n} has negative or non-finite counts (smallest {counts[i].min()}); "
+            "pass counts of words, not a centred or whitened histogram"
+        )
+    empty = counts.max(axis=1) == 0
+    if empty.any():
+        raise ValueError(
+            f"image {np.argmax(empty)} of {n} is empty: all its counts are 0; drop it, "
+            "or extract descriptors with a smaller patch or step"
+        )
+    for s in moments:
+        # a sum can only be finite if its terms are: one product is faster than isfinite on every number
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspects = ~np.isfinite(s @ np.ones(s.shape[1], s.dtype))
+        for i in np.flatnonzero(suspects):
+            if not np.isfinite(s[i]).all():
+                raise ValueError(f"image {i} of {n} has NaN or infinite moments; look at its descriptors")
+
+
+def pool_cells(counts: np.ndarray, per_cell: bool) -> np.ndarray:
+    """Counts (n, C, K) as (P, samples, K): one model per cell, or one for the cells of all images together."""
+    return np.ascontiguousarray(counts.transpose(1, 0, 2)) if per_cell else counts.reshape(1, -1, counts.shape[2])
+
+
+def unpool_cells(codes: np.ndarray, n: int) -> np.ndarray:
+    """Codes (P, samples, width) of counts from :func:`pool_cells` as (n, C, width)."""
+    return codes.transpose(1, 0, 2) if len(codes) > 1 else codes.reshape(n, -1, codes.shape[2])

@@ -19,21 +19,19 @@ variance block.
 The differences are taken in the precision of S1 and S2, which ``collect`` makes float64 where the mixture lies far from
 the origin; the vector has the precision of S0.
 
-An empty spatial cell gives a zero vector.  Cost: a few operations for each of the K·D statistics.
+Cost: a few operations for each of the K·D statistics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace, device
 
-from patchbag.encodings.base import StatisticsTransformer
+from patchbag.encodings.base import SomeOf, StatisticsTransformer
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.statistics import Statistics
-
-BLOCKS = ("weights", "means", "variances")
 
 
 def fisher_vector(
@@ -86,6 +84,7 @@ class FisherVector(StatisticsTransformer):
     ----------
     blocks : the gradients to keep, ``("means", "variances")`` by default
 
+    >>> import numpy as np
     >>> from patchbag import Bags, UniversalStatistics, UniversalMixture
     >>> bags = Bags.from_list(np.random.default_rng(0).normal(size=(5, 40, 3)))
     >>> statistics = UniversalStatistics(UniversalMixture(4)).fit_transform(bags)
@@ -93,13 +92,11 @@ class FisherVector(StatisticsTransformer):
     (5, 24)
     """
 
+    uses_moments = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"blocks": [SomeOf({"weights", "means", "variances"})]}
+
     def __init__(self, blocks: Sequence[str] = ("means", "variances")) -> None:
         self.blocks = blocks
 
-    def _fit(self, statistics: Statistics) -> None:
-        unknown = [b for b in self.blocks if b not in BLOCKS]
-        if unknown or not self.blocks:
-            raise ValueError(f"blocks must be some of {BLOCKS}, got {tuple(self.blocks)}")
-
     def _encode(self, statistics: Statistics) -> Any:
-        return fisher_vector(statistics.s0, statistics.s1, statistics.s2, self.parameters, self.blocks)
+        return fisher_vector(statistics.s0, statistics.s1, statistics.s2, self.universal_, self.blocks)

@@ -13,16 +13,16 @@ the posterior (21-25):
    \partial F/\partial \alpha_k   &= \psi(\alpha^*_k) - \psi(\hat\alpha^*) - [\psi(\alpha_k) - \psi(\hat\alpha)] & (14)
 
 With (21), (14) is the Pólya gradient (3) on soft counts.  Means and precisions are discounted in the same way: the more
-descriptors a component has, the less one more of them moves its posterior.
+descriptors a component has, the less one more of them moves its posterior; a cell without any has its prior for
+posterior and encodes as zeros.
 
 Layout: ``[alpha (K) | m (K·D) | beta (K·D) | a (K·D) | b (K·D)]``, component after component within a block, K(1 + 4D)
 numbers with all blocks; ``blocks`` leaves some out.  ``m`` and ``b`` are the counterparts of the mean and variance
 blocks of a plain Fisher vector.
 
-``count_scale`` multiplies the statistics, see :mod:`patchbag.encodings.polya`.  A cell without descriptors has its
-prior for posterior and encodes as zeros; an image without any is an error.  A component without training descriptors
-keeps the prior it started from.  All is evaluated in float64 whatever the input, because differences such as (10) are
-small for components with few descriptors; the result has the dtype of the statistics.
+``count_scale`` multiplies the statistics, see :mod:`patchbag.encodings.polya`.  A component without training
+descriptors keeps the prior it started from.  All is evaluated in float64 whatever the input, because differences such
+as (10) are small for components with few descriptors; the result has the dtype of the statistics.
 
 Cost: one logarithm and five divisions for each of the K·D statistics, in one SIMD pass; about the memory
 traffic of writing 4·K·D numbers.  :class:`FullLatentFisherVector` runs the inference with updated responsibilities and
@@ -31,24 +31,25 @@ costs some ten passes over the descriptors.  Citation key: cinbis2012.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numba import njit, prange
 from scipy.special import digamma as _digamma
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import as_bags
-from patchbag.encodings.base import check_moments
-from patchbag.encodings.conjugate import log_positive, reciprocal_sum
-from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, infer_bag
-from patchbag.encodings.polya import as_counts, check_scale, polya_gradient
-from patchbag.mixture.statistics import Statistics
+from patchbag.encodings.base import SomeOf, StatisticsTransformer
+from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, infer_bag, posterior_entry
+from patchbag.encodings.polya import polya_gradient
+from patchbag.mixture.parameters import GaussianParameters
+from patchbag.mixture.statistics import Statistics, raise_not_finite
 from patchbag.runtime import parallel_njit
+from patchbag.special import digamma_from_log, log_positive
 
 BLOCKS = ("alpha", "m", "beta", "a", "b")
 _IMAGES = 8
@@ -61,48 +62,34 @@ def _component(count, s1, s2, scale, prior, out):
     The rows of prior (7, D) are m, beta, a, b, 1/beta, a/b and psi(a) - ln b.
     """
     for d in range(prior.shape[1]):
-        m, beta = prior[0, d], prior[1, d]
-        first = scale * s1[d] - count * m
-        second = scale * s2[d] - m * (scale * s1[d] + first)
-        inverse = 1.0 / (beta + count)
-        shift = first * inverse
-        shape = prior[2, d] + 0.5 * count
-        inverse_rate = 1.0 / (prior[3, d] + 0.5 * max(second - first * shift, 0.0))
+        beta = prior[1, d]
+        inverse, shift, shape, rate = posterior_entry(
+            count, scale * s1[d], scale * s2[d], prior[0, d], beta, prior[2, d], prior[3, d]
+        )
+        inverse_rate = 1.0 / rate
         precision = shape * inverse_rate
-        # psi(shape) - ln(rate) with one logarithm
-        r = 1.0 / (shape + 6.0)
-        s = r * r
-        series = s * (1 / 12 - s * (1 / 120 - s * (1 / 252 - s * (1 / 240 - s * (1 / 132)))))
-        log_ratio = log_positive((shape + 6.0) * inverse_rate)
         out[0, d] = beta * precision * shift
         out[1, d] = 0.5 * (count * inverse * prior[4, d] - precision * shift * shift)
-        out[2, d] = log_ratio - 0.5 * r - series - reciprocal_sum(shape) - prior[6, d]
+        # psi(shape) - ln(rate) with one logarithm
+        out[2, d] = digamma_from_log(shape, log_positive((shape + 6.0) * inverse_rate)) - prior[6, d]
         out[3, d] = prior[5, d] - precision
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _images(s0, s1, s2, scale, prior, starts, out):
-    """Equations 10-13 into out (n, C, width), from column starts[j] on for m, beta, a, b; -1 leaves a block out."""
+@parallel_njit(error_model="numpy")
+def _gradients(s0, s1, s2, scale, prior, kept, start, out):
+    """Equations 10-13 into out (n, C, width) from column ``start`` on; ``kept`` are rows of :func:`_component`."""
     n, C, K, D = s1.shape
-    rows = np.empty((4, D))
-    for c in range(C):
-        p = c if prior.shape[0] > 1 else 0
-        for k in range(K):
-            for i in range(n):
-                _component(scale * s0[i, c, k], s1[i, c, k], s2[i, c, k], scale, prior[p, k], rows)
-                for j in range(4):
-                    if starts[j] >= 0:
-                        first = starts[j] + k * D
-                        for d in range(D):
-                            out[i, c, first + d] = rows[j, d]
-
-
-@parallel_njit()
-def _gradients(s0, s1, s2, scale, prior, starts, out):
     # a few images at a time, with one component's prior in the cache
-    for block in prange((len(s0) + _IMAGES - 1) // _IMAGES):
-        first, last = block * _IMAGES, min(len(s0), (block + 1) * _IMAGES)
-        _images(s0[first:last], s1[first:last], s2[first:last], scale, prior, starts, out[first:last])
+    for block in prange((n + _IMAGES - 1) // _IMAGES):
+        rows = np.empty((4, D))
+        for c in range(C):
+            p = c if prior.shape[0] > 1 else 0
+            for k in range(K):
+                for i in range(block * _IMAGES, min(n, (block + 1) * _IMAGES)):
+                    _component(scale * s0[i, c, k], s1[i, c, k], s2[i, c, k], scale, prior[p, k], rows)
+                    for j in range(len(kept)):
+                        first = start + (j * K + k) * D
+                        out[i, c, first : first + D] = rows[kept[j]]
 
 
 def latent_gradient(
@@ -122,66 +109,28 @@ def latent_gradient(
     (n, C, width), width K(1 + 4D) with all blocks; the dtype of ``s1``
     """
     K, D = prior.m.shape[1:]
-    starts, width = np.full(4, -1), K if "alpha" in blocks else 0
-    for j, name in enumerate(BLOCKS[1:]):
-        if name in blocks:
-            starts[j] = width
-            width += K * D
-    out = np.empty((*s0.shape[:2], width), np.asarray(s1).dtype)
-    if "alpha" in blocks:
+    start = K if "alpha" in blocks else 0
+    kept = np.array([j for j, name in enumerate(BLOCKS[1:]) if name in blocks], dtype=np.int64)
+    out = np.empty((*s0.shape[:2], start + len(kept) * K * D), np.asarray(s1).dtype)
+    if start:
         out[..., :K] = polya_gradient(s0, prior.alpha, count_scale)
-    if (starts >= 0).any():
+    if len(kept):
         ready = 1 / prior.beta, prior.a / prior.b, _digamma(prior.a) - np.log(prior.b)
         table = np.stack([prior.m, prior.beta, prior.a, prior.b, *ready], axis=2)
-        _gradients(s0, s1, s2, float(count_scale), table, starts, out)
+        _gradients(s0, s1, s2, float(count_scale), table, kept, start, out)
     return out
 
 
-def starting_prior(s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, universal: Any, models: int) -> LatentPrior:
-    """A weak prior around the universal mixture, or, without one, around the pooled statistics."""
-    count, first, second = (s.sum(axis=(0, 1), dtype=np.float64) for s in (s0, s1, s2))
-    if universal is not None:
-        means, variances = universal.means, universal.variances
-    else:
-        overall = first.sum(axis=0) / count.sum()
-        spread = second.sum(axis=0) / count.sum() - overall**2
-        has_any = count[:, None] > 0
-        divisor = np.where(has_any, count[:, None], 1.0)
-        means = np.where(has_any, first / divisor, overall)
-        variances = np.where(has_any, second / divisor - means**2, spread)
-        variances = np.maximum(variances, np.maximum(1e-6 * spread, 1e-12))
-    shape = (models, *means.shape)
-    proportions = np.maximum(count / count.sum(), 1e-6)
-    a = np.full(shape, 4.0)
-    return LatentPrior(
-        np.tile(proportions * len(proportions), (models, 1)),
-        np.tile(means, (models, 1, 1)),
-        np.ones(shape),
-        a,
-        a * variances,
-    )
+def starting_prior(s0: np.ndarray, universal: Any, models: int) -> LatentPrior:
+    """A weak prior around the universal mixture, with the shares of the counts (n, C, K)."""
+    count = s0.sum(axis=(0, 1), dtype=np.float64)
+    shares = np.maximum(count / count.sum(), 1e-6)
+    means, variances = (np.tile(a, (models, 1, 1)) for a in (universal.means, universal.variances))
+    ones = np.ones(means.shape)
+    return LatentPrior(np.tile(shares * len(shares), (models, 1)), means, ones, 4.0 * ones, 4.0 * variances)
 
 
-def moment_arrays(statistics: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-    """Statistics as (n, C, K), (n, C, K, D), (n, C, K, D) contiguous arrays, and whether they have cells."""
-    checked = check_moments(statistics)
-    s0, has_cells = as_counts(checked)
-    dtype = np.result_type(
-        s0.dtype, np.asarray(checked.s1).dtype
-    )  # moments far from the origin are in double precision
-    s0 = s0.astype(dtype, copy=False)
-    s1, s2 = (np.ascontiguousarray(np.asarray(s).reshape(*s0.shape, -1), dtype=dtype) for s in (checked.s1, checked.s2))
-    for name, s in (("s1", s1), ("s2", s2)):
-        # a sum can only be finite if its terms are: one product is faster than isfinite on every number
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspects = ~np.isfinite(s.reshape(len(s), -1) @ np.ones(s[0].size, s.dtype))
-        for i in np.flatnonzero(suspects):
-            if not np.isfinite(s[i]).all():
-                raise ValueError(f"image {i} of {len(s)} has NaN or infinite moments {name}; look at its descriptors")
-    return s0, s1, s2, has_cells
-
-
-class LatentFisherVector(TransformerMixin, BaseEstimator):
+class LatentFisherVector(StatisticsTransformer):
     """Fisher vectors of a latent Gaussian mixture, from statistics alone.
 
     Parameters
@@ -198,6 +147,16 @@ class LatentFisherVector(TransformerMixin, BaseEstimator):
     n_iter_ : int
     """
 
+    uses_moments = True
+    learns = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "blocks": [SomeOf(set(BLOCKS))],
+        "count_scale": [Interval(Real, 0, None, closed="neither")],
+        "per_cell": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+    }
+
     def __init__(
         self,
         blocks: Sequence[str] = BLOCKS,
@@ -212,44 +171,21 @@ class LatentFisherVector(TransformerMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
 
-    def fit(self, X: Statistics, y: Any = None) -> Self:
-        """Learn the prior from the statistics of training images."""
-        s0, s1, s2, _ = moment_arrays(X)
-        self._check_options()
-        self._learn(s0, s1, s2, starting_prior(s0, s1, s2, X.universal, s0.shape[1] if self.per_cell else 1))
-        return self
-
-    def transform(self, X: Statistics) -> np.ndarray:
-        """Encode statistics: (n, width), or (n, C, width) if there are cells."""
-        check_is_fitted(self)
-        s0, s1, s2, has_cells = moment_arrays(X)
-        if s1.shape[1:] != self.layout_:
-            raise ValueError(
-                f"{type(self).__name__}: fitted on (cells, components, dimensions) {self.layout_}, got {s1.shape[1:]}"
-            )
-        codes = latent_gradient(s0, s1, s2, self.prior_, check_scale(self.count_scale), self.blocks)
-        return codes if has_cells else codes[:, 0]
-
-    def _check_options(self) -> None:
-        unknown = [b for b in self.blocks if b not in BLOCKS]
-        if unknown or not len(self.blocks) or isinstance(self.blocks, str):
-            raise ValueError(f"blocks must be a list of some of {BLOCKS}, got {self.blocks!r}")
-        check_scale(self.count_scale)
-
-    def _learn(self, s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, initial: LatentPrior) -> None:
+    def _fit(self, statistics: Statistics, start: LatentPrior | None = None) -> None:
+        s1, s2 = statistics.s1, statistics.s2
+        s0 = statistics.s0.astype(s1.dtype, copy=False)  # moments far from the origin are in double precision
         total = s0.sum(dtype=np.float64)
         first, second = (s.sum(axis=(0, 1, 2), dtype=np.float64) / total for s in (s1, s2))
         # as in the universal mixture: a component's variance cannot vanish beside the data's
         floor = np.maximum(1e-6 * (second - first**2), 1e-12)
-        scale = check_scale(self.count_scale)
-        self.prior_, history, converged = fit_prior(s0, s1, s2, initial, scale, self.max_iter, self.tol, floor)
-        self.free_energy_, self.n_iter_, self.layout_ = history, len(history) - 1, s1.shape[1:]
-        if not converged:
-            warnings.warn(
-                f"the latent mixture's prior did not converge in {self.max_iter} iterations; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        start = start or starting_prior(s0, statistics.universal, s0.shape[1] if self.per_cell else 1)
+        options = float(self.count_scale), self.max_iter, self.tol, floor
+        self.prior_, self.free_energy_ = fit_prior(s0, s1, s2, start, *options)
+        self.n_iter_ = len(self.free_energy_) - 1
+
+    def _encode(self, statistics: Statistics) -> np.ndarray:
+        s0 = statistics.s0.astype(statistics.s1.dtype, copy=False)
+        return latent_gradient(s0, statistics.s1, statistics.s2, self.prior_, self.count_scale, self.blocks)
 
 
 class FullLatentFisherVector(LatentFisherVector):
@@ -257,15 +193,23 @@ class FullLatentFisherVector(LatentFisherVector):
 
     Parameters
     ----------
-    universal : mixture to start from, with arrays ``weights``, ``means`` and ``variances`` (GaussianParameters)
+    universal : GaussianParameters of the mixture to start from
     n_rounds : how often inference over all training bags and learning of the prior alternate
     max_inference, tol_inference : iterations of the inference in one image, and the relative rise of F that ends it
     blocks, count_scale, max_iter, tol : as for LatentFisherVector
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LatentFisherVector._parameter_constraints,
+        "universal": [GaussianParameters],
+        "n_rounds": [Interval(Integral, 0, None, closed="left")],
+        "max_inference": [Interval(Integral, 1, None, closed="left")],
+        "tol_inference": [Interval(Real, 0, None, closed="left")],
+    }
+
     def __init__(
         self,
-        universal: Any = None,
+        universal: GaussianParameters,
         n_rounds: int = 3,
         max_inference: int = 50,
         tol_inference: float = 1e-5,
@@ -280,46 +224,32 @@ class FullLatentFisherVector(LatentFisherVector):
         self.max_inference = max_inference
         self.tol_inference = tol_inference
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the prior from training bags."""
-        self._check_options()
-        if self.universal is None:
-            raise ValueError(
-                "FullLatentFisherVector starts from a universal mixture: pass universal=mixture.parameters_"
-            )
-        weights, means, variances = (
-            np.asarray(a, dtype=np.float64)
-            for a in (self.universal.weights, self.universal.means, self.universal.variances)
-        )
+        means = self.universal.means[None]
         # a concentrated prior, under which the first responsibilities are those of the universal mixture
-        sure = np.full((1, *means.shape), 1e6)
-        self.prior_ = LatentPrior(1e6 * weights[None] + 1e-6, means[None], sure, sure, sure * variances)
-        statistics = self._infer(X, max_inference=0)
-        start = starting_prior(*_batch(statistics), self.universal, 1)
-        for _ in range(self.n_rounds + 1):
-            self._learn(*_batch(statistics), start)
-            start = self.prior_
-            statistics = self._infer(X)
+        sure = np.full(means.shape, 1e6)
+        weights = 1e6 * self.universal.weights[None] + 1e-6
+        first = LatentPrior(weights, means, sure, sure, sure * self.universal.variances)
+        super().fit(self._infer(X, first, 0))
+        for _ in range(self.n_rounds):
+            self._fit(self._infer(X, self.prior_, self.max_inference), self.prior_)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Encode bags: (n, width)."""
         check_is_fitted(self)
-        return super().transform(self._infer(X))
+        return super().transform(self._infer(X, self.prior_, self.max_inference))[:, 0]
 
-    def _infer(self, X: Any, max_inference: int | None = None) -> Statistics:
+    def _infer(self, X: Any, prior: LatentPrior, max_iter: int) -> Statistics:
+        """Statistics of the bags, as of one cell, at the responsibilities that are inferred."""
         bags = as_bags(X).check_not_empty()
-        if bags.dimension != self.prior_.m.shape[2]:
-            raise ValueError(f"the mixture has {self.prior_.m.shape[2]} dimensions, these bags have {bags.dimension}")
-        steps = self.max_inference if max_inference is None else max_inference
-        parts = []
-        for i, x in enumerate(bags):
-            if not np.isfinite(x).all():
-                raise ValueError(f"bag {i} of {len(bags)} has descriptors that are NaN or infinite")
-            parts.append(infer_bag(x, self.prior_, check_scale(self.count_scale), steps, self.tol_inference)[:3])
-        s0, s1, s2 = (np.stack(column) for column in zip(*parts))
-        return Statistics(s0, s1, s2)
-
-
-def _batch(statistics: Statistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return statistics.s0[:, None], statistics.s1[:, None], statistics.s2[:, None]
+        if bags.dimension != prior.m.shape[2]:
+            raise ValueError(f"the mixture has {prior.m.shape[2]} dimensions, these bags have {bags.dimension}")
+        if not np.isfinite(bags.values).all():
+            raise_not_finite(bags, 0, len(bags))
+        options = float(self.count_scale), max_iter, self.tol_inference
+        parts = [infer_bag(x, prior, *options)[:3] for x in bags]
+        s0, s1, s2 = (np.stack(column)[:, None] for column in zip(*parts))
+        return Statistics(s0, s1, s2, universal=self.universal)

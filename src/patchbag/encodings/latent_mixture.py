@@ -37,20 +37,26 @@ Slips in the paper: the left side of (26) is :math:`\ln q_{ik}` up to the normal
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
 from scipy.special import digamma as _digamma
 from scipy.special import gammaln, logsumexp
+from sklearn.exceptions import ConvergenceWarning
 
-from patchbag.encodings.conjugate import LARGEST, digamma, fit_gamma, fit_polya, log_gamma, log_positive
+from patchbag.encodings.base import pool_cells
+from patchbag.encodings.conjugate import LARGEST, fit_gamma, fit_polya
+from patchbag.registry import storable
 from patchbag.runtime import parallel_njit
+from patchbag.special import digamma, inlined, log_gamma, log_positive
 
 SMALLEST_BETA = 1e-6
 
 
+@storable
 @dataclass(frozen=True)
 class LatentPrior:
     """Hyper-parameters of P latent mixtures, one a cell or one in all: ``alpha (P, K)``, the others ``(P, K, D)``."""
@@ -62,18 +68,8 @@ class LatentPrior:
     b: np.ndarray
 
 
-class Posterior(NamedTuple):
-    """Parameters of q (21-25): ``alpha (..., K)``, the others ``(..., K, D)``."""
-
-    alpha: np.ndarray
-    m: np.ndarray
-    beta: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
-
-
-def posterior(s0: Any, s1: Any, s2: Any, prior: LatentPrior) -> Posterior:
-    """Equations 21-25: (n, C, K) counts and (n, C, K, D) moments to the posterior of each image and cell."""
+def posterior(s0: Any, s1: Any, s2: Any, prior: LatentPrior) -> tuple[np.ndarray, ...]:
+    """Equations 21-25: (..., K) counts and (..., K, D) moments to alpha, m, beta, a, b of each image and cell."""
     count = np.asarray(s0, dtype=np.float64)[..., None]
     s1, s2 = np.asarray(s1, dtype=np.float64), np.asarray(s2, dtype=np.float64)
     first = s1 - count * prior.m
@@ -81,29 +77,31 @@ def posterior(s0: Any, s1: Any, s2: Any, prior: LatentPrior) -> Posterior:
     beta = prior.beta + count
     shift = first / beta
     b = prior.b + 0.5 * np.maximum(second - first * shift, 0.0)
-    return Posterior(prior.alpha + count[..., 0], prior.m + shift, beta, prior.a + 0.5 * count, b)
+    return prior.alpha + count[..., 0], prior.m + shift, beta, prior.a + 0.5 * count, b
 
 
 def free_energy(s0: Any, s1: Any, s2: Any, prior: LatentPrior, entropy: Any = 0.0) -> np.ndarray:
-    """F (8) of each image and cell at the optimal q of the parameters.
+    """F (8) of each image and cell at the optimal q of the parameters: counts (..., K), moments (..., K, D) to (...).
 
-    Parameters
-    ----------
-    s0 : (n, C, K)
-    s1, s2 : (n, C, K, D)
-    entropy : (n, C) of the responsibilities, - sum q ln q; a constant where they are fixed
-
-    Returns
-    -------
-    (n, C)
+    ``entropy (...)`` is that of the responsibilities, - sum q ln q, a constant where they are fixed.
     """
-    q = posterior(s0, s1, s2, prior)
-    weights = gammaln(q.alpha) - gammaln(prior.alpha)
-    value = weights.sum(-1) + gammaln(prior.alpha.sum(-1)) - gammaln(q.alpha.sum(-1))
-    gaussians = gammaln(q.a) - gammaln(prior.a) + prior.a * np.log(prior.b) - q.a * np.log(q.b)
-    value = value + np.sum(gaussians + 0.5 * np.log(prior.beta / q.beta), axis=(-2, -1))
+    alpha, _, beta, a, b = posterior(s0, s1, s2, prior)
+    weights = gammaln(alpha) - gammaln(prior.alpha)
+    value = weights.sum(-1) + gammaln(prior.alpha.sum(-1)) - gammaln(alpha.sum(-1))
+    gaussians = gammaln(a) - gammaln(prior.a) + prior.a * np.log(prior.b) - a * np.log(b)
+    value = value + np.sum(gaussians + 0.5 * np.log(prior.beta / beta), axis=(-2, -1))
     N, D = np.asarray(s0, dtype=np.float64).sum(-1), prior.m.shape[-1]
     return value - 0.5 * N * D * np.log(2 * np.pi) + entropy
+
+
+@inlined
+def posterior_entry(count, s1, s2, m, beta, a, b):
+    """Equations 22-25 for one (k, d): 1/beta*, m* - m, a* and b*."""
+    first = s1 - count * m
+    second = s2 - m * (s1 + first)
+    inverse = 1.0 / (beta + count)
+    shift = first * inverse
+    return inverse, shift, a + 0.5 * count, b + 0.5 * max(second - first * shift, 0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -113,12 +111,7 @@ def _add_expectations(count, s1, s2, scale, m, beta, a, b, sums):
     In order: E[lambda], E[ln lambda], E[lambda] (m* - m), E[lambda] (m* - m)^2, 1/beta*, and F's share of q.
     """
     for d in range(len(m)):
-        first = scale * s1[d] - count * m[d]
-        second = scale * s2[d] - m[d] * (scale * s1[d] + first)
-        inverse = 1.0 / (beta[d] + count)
-        shift = first * inverse
-        shape = a[d] + 0.5 * count
-        rate = b[d] + 0.5 * max(second - first * shift, 0.0)
+        inverse, shift, shape, rate = posterior_entry(count, scale * s1[d], scale * s2[d], m[d], beta[d], a[d], b[d])
         log_rate = log_positive(rate)
         precision = shape / rate
         sums[0, d] += precision
@@ -184,7 +177,7 @@ def fit_prior(
     max_iter: int = 100,
     tol: float = 1e-6,
     floor: Any = 0.0,
-) -> tuple[LatentPrior, list[float], bool]:
+) -> tuple[LatentPrior, list[float]]:
     """Hyper-parameters by variational EM with fixed responsibilities.
 
     Parameters
@@ -199,15 +192,12 @@ def fit_prior(
     -------
     prior : LatentPrior
     history : F after each iteration, without the constants (entropy and ln 2 pi)
-    converged : bool
     """
-    models = len(initial.m)
-    pooled = s0.transpose(1, 0, 2) if models > 1 else s0.reshape(1, -1, s0.shape[2])
-    alpha = np.stack([fit_polya(scale * part, start) for part, start in zip(pooled, initial.alpha)])
-    shares = LatentPrior(alpha, initial.m, initial.beta, initial.a, initial.b)
+    parts = zip(pool_cells(s0, len(initial.m) > 1), initial.alpha)
+    alpha = np.stack([fit_polya(scale * part, start) for part, start in parts])
     at = np.stack([initial.m, np.log(initial.beta), np.log(initial.a), np.log(initial.b)])
-    target, best = em_step(s0, s1, s2, scale, shares, floor)
-    stretch, history, converged = np.ones(best.shape), [float(best.sum())], False
+    target, best = em_step(s0, s1, s2, scale, initial, floor)
+    stretch, history = np.ones(best.shape), [float(best.sum())]
     for _ in range(max_iter):
         trial = at + stretch * (target - at)
         prior = _prior_at(alpha, trial, floor)
@@ -219,9 +209,14 @@ def fit_prior(
         history.append(float(best.sum()))
         # over two iterations: a step that fell back gains nothing, the plain EM step after it does
         if len(history) > 2 and history[-1] - history[-3] <= tol * abs(history[-1]):
-            converged = True
             break
-    return _prior_at(alpha, at, floor), history, converged
+    else:
+        warnings.warn(
+            f"the latent mixture's prior did not converge in {max_iter} iterations; raise max_iter or tol",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return _prior_at(alpha, at, floor), history
 
 
 def _prior_at(alpha: np.ndarray, coordinates: np.ndarray, floor: Any) -> LatentPrior:
@@ -231,15 +226,14 @@ def _prior_at(alpha: np.ndarray, coordinates: np.ndarray, floor: Any) -> LatentP
     return LatentPrior(alpha, m, beta, a, np.maximum(np.exp(np.clip(log_b, -600, 600)), a * floor))
 
 
-def assign(x: np.ndarray, q: Posterior) -> np.ndarray:
+def assign(
+    x: np.ndarray, alpha: np.ndarray, m: np.ndarray, beta: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> np.ndarray:
     """Responsibilities (26-28) of the descriptors x (N, D) of one image under its posterior: ln q (N, K)."""
-    precision = q.a / q.b
-    constant = (
-        _digamma(q.alpha)
-        - _digamma(q.alpha.sum(-1))
-        + 0.5 * np.sum(_digamma(q.a) - np.log(q.b) - 1 / q.beta - precision * q.m**2, axis=-1)
-    )
-    logits = constant + x @ (precision * q.m).T - 0.5 * (x * x) @ precision.T
+    precision = a / b
+    gaussians = np.sum(_digamma(a) - np.log(b) - 1 / beta - precision * m**2, axis=-1)
+    constant = _digamma(alpha) - _digamma(alpha.sum(-1)) + 0.5 * gaussians
+    logits = constant + x @ (precision * m).T - 0.5 * (x * x) @ precision.T
     return logits - logsumexp(logits, axis=1, keepdims=True)
 
 
@@ -262,15 +256,15 @@ def infer_bag(
     """
     center = prior.alpha[0] @ prior.m[0] / prior.alpha[0].sum()
     x = np.asarray(x, dtype=np.float64) - center  # the expanded squares lose digits far from the origin
-    model = LatentPrior(prior.alpha, prior.m - center, prior.beta, prior.a, prior.b)
-    q = Posterior(model.alpha[0], model.m[0], model.beta[0], model.a[0], model.b[0])
+    model = LatentPrior(prior.alpha[0], prior.m[0] - center, prior.beta[0], prior.a[0], prior.b[0])
+    q: Any = model.alpha, model.m, model.beta, model.a, model.b
     history: list[float] = []
     while True:
-        log_r = assign(x, q)
+        log_r = assign(x, *q)
         r = np.exp(log_r)
         s0, s1, s2 = r.sum(axis=0), r.T @ x, r.T @ (x * x)
-        batch = scale * s0[None, None], scale * s1[None, None], scale * s2[None, None]
-        history.append(float(free_energy(*batch, model, -scale * np.sum(r * log_r))[0, 0]))
+        scaled = scale * s0, scale * s1, scale * s2
+        history.append(float(free_energy(*scaled, model, -scale * np.sum(r * log_r))))
         if len(history) > max_iter or (len(history) > 1 and history[-1] - history[-2] <= tol * abs(history[-1])):
             return s0, s1 + s0[:, None] * center, s2 + center * (2 * s1 + s0[:, None] * center), history
-        q = Posterior(*(field[0, 0] for field in posterior(*batch, model)))
+        q = posterior(*scaled, model)

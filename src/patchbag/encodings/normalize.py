@@ -18,13 +18,16 @@ keeps the length of an image at most one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-STEPS = ("whiten", "power", "l2", "intra")
+from patchbag.encodings.base import SomeOf
+
 COLUMNS = 4096  # dimensions that are looked at in double precision at a time
 
 
@@ -52,7 +55,7 @@ class Normalizer(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    steps : some of ``"whiten"``, ``"power"``, ``"l2"``, ``"intra"``, in order
+    steps : some of ``"whiten"``, ``"power"``, ``"l2"``, ``"intra"``, in order; none only joins the cells
     exponent : of the power step
     n_blocks : number of blocks of the intra step
 
@@ -63,6 +66,12 @@ class Normalizer(TransformerMixin, BaseEstimator):
     >>> Normalizer(["power", "l2"]).fit_transform(np.array([[16.0, -9.0]]))
     array([[ 0.8, -0.6]])
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "steps": [SomeOf({"whiten", "power", "l2", "intra"}, least=0)],
+        "exponent": [Interval(Real, 0, None, closed="neither")],
+        "n_blocks": [Interval(Integral, 1, None, closed="left"), None],
+    }
 
     def __init__(
         self, steps: Sequence[str] = ("power", "l2"), *, exponent: float = 0.5, n_blocks: int | None = None
@@ -75,8 +84,11 @@ class Normalizer(TransformerMixin, BaseEstimator):
         self.fit_transform(X)
         return self
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        x = self._check(X)
+        if "intra" in self.steps and self.n_blocks is None:
+            raise ValueError("the 'intra' step needs n_blocks, the number of components")
+        x = _check(X)
         self.shape_ = x.shape[1:]
         for step in self.steps:
             if step == "whiten":
@@ -91,7 +103,7 @@ class Normalizer(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "shape_")
-        x = self._check(X)
+        x = _check(X)
         if x.shape[1:] != self.shape_:
             raise ValueError(f"fitted on encodings of shape (n, {self.shape_}), got {x.shape}")
         for step in self.steps:
@@ -107,24 +119,18 @@ class Normalizer(TransformerMixin, BaseEstimator):
             return signed_power(x, self.exponent)
         if step == "l2":
             return l2_normalize(x)
-        if self.n_blocks is None:
-            raise ValueError("the 'intra' step needs n_blocks, the number of components")
-        return intra_normalize(x, self.n_blocks)
+        return intra_normalize(x, self.n_blocks or 1)
 
-    def _check(self, X: Any) -> np.ndarray:
-        unknown = [s for s in self.steps if s not in STEPS]
-        if unknown:
-            raise ValueError(f"unknown normalisation step {unknown[0]!r}; there are {', '.join(STEPS)}")
-        x = np.asarray(X)
-        if x.ndim not in (2, 3):
-            raise ValueError(f"expected encodings (n, width) or (n, cells, width), got shape {x.shape}")
-        if x.dtype.kind != "f":
-            x = x.astype(np.float64)
-        if not np.isfinite(x).all():
-            raise ValueError(
-                f"the encoding of image {int(np.argwhere(~np.isfinite(x))[0][0])} has NaN or infinite entries"
-            )
-        return x
+
+def _check(X: Any) -> np.ndarray:
+    x = np.asarray(X)
+    if x.ndim not in (2, 3):
+        raise ValueError(f"expected encodings (n, width) or (n, cells, width), got shape {x.shape}")
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
+    if not np.isfinite(x).all():
+        raise ValueError(f"the encoding of image {np.argwhere(~np.isfinite(x))[0][0]} has NaN or infinite entries")
+    return x
 
 
 def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ warns.
 
 Where it deviates from the paper: a word that no training image has would get :math:`\alpha_k = 0` and an infinite
 gradient.  Its entry of the encoding is set to zero, for training gives it nothing to be compared with; its count still
-enters N.  A cell without descriptors encodes as zeros, which is what eq. 3 gives; an image without any is an error.
+enters N.
 
 Cost: two digammas for each non-zero count and two for each image.  Citation key: cinbis2012.
 """
@@ -38,19 +38,19 @@ Cost: two digammas for each non-zero count and two for each image.  Citation key
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
-from scipy import sparse
 from scipy.special import digamma as _digamma
-from scipy.special import gammaln
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import Interval
 
-from patchbag.encodings.conjugate import LARGEST, digamma, fit_polya
+from patchbag.encodings.base import StatisticsTransformer, pool_cells
+from patchbag.encodings.conjugate import LARGEST, fit_polya
 from patchbag.mixture.statistics import Statistics
 from patchbag.runtime import parallel_njit
+from patchbag.special import digamma
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -95,17 +95,8 @@ def polya_gradient(counts: Any, alpha: Any, count_scale: float = 1.0) -> np.ndar
     cells = counts if counts.ndim == 3 else counts[:, None, :]
     out = np.empty(cells.shape, np.float32 if counts.dtype == np.float32 else np.float64)
     models = np.atleast_2d(np.asarray(alpha, dtype=np.float64))
-    if models.shape[-1] != cells.shape[2] or models.shape[0] not in (1, cells.shape[1]):
-        raise ValueError(f"alpha has shape {models.shape}, the counts have {cells.shape[1:]} cells and words")
     _gradient(np.ascontiguousarray(cells), models, _digamma(models), float(count_scale), out)
     return out.reshape(counts.shape)
-
-
-def polya_log_likelihood(counts: Any, alpha: Any) -> np.ndarray:
-    """Logarithm of eq. 2 for each image: (..., K) counts and (K,) alpha to (...)."""
-    counts, alpha = np.asarray(counts, dtype=np.float64), np.asarray(alpha, dtype=np.float64)
-    total, N = alpha.sum(axis=-1), counts.sum(axis=-1)
-    return gammaln(total) - gammaln(total + N) + np.sum(gammaln(alpha + counts) - gammaln(alpha), axis=-1)
 
 
 def discount_curve(alpha: float, counts: Any) -> np.ndarray:
@@ -115,74 +106,7 @@ def discount_curve(alpha: float, counts: Any) -> np.ndarray:
     return increments / increments.max()
 
 
-def as_counts(X: Any) -> tuple[np.ndarray, bool]:
-    """Check word counts and bring them to the shape (n, C, K).
-
-    Parameters
-    ----------
-    X : ``Statistics`` (their ``s0``), array or scipy sparse matrix of shape (n, K), or array of shape (n, C, K)
-
-    Returns
-    -------
-    counts : (n, C, K) float32 or float64, C-contiguous, with C = 1 where X has no cells
-    has_cells : whether X has an axis of cells
-    """
-    if isinstance(X, Statistics):
-        X = X.s0
-    if sparse.issparse(X):
-        X = X.toarray()  # the encoding of a sparse row is dense, so this is never the largest array
-    counts = np.asarray(X)
-    if counts.dtype not in (np.float32, np.float64):
-        if counts.dtype.kind not in "biuf":
-            raise ValueError(f"expected numbers (counts), got an array of {counts.dtype}")
-        counts = counts.astype(np.float64)
-    if counts.ndim not in (2, 3) or 0 in counts.shape:
-        raise ValueError(
-            f"expected counts of shape (images, words) or (images, cells, words), all at least 1, got {counts.shape}"
-        )
-    has_cells = counts.ndim == 3
-    counts = np.ascontiguousarray(counts if has_cells else counts[:, None, :])
-    wrong = ~np.isfinite(counts).all(axis=(1, 2)) | (counts < 0).any(axis=(1, 2))
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise ValueError(
-            f"image {i} of {len(counts)} has negative or non-finite counts (smallest {counts[i].min()}); "
-            "pass counts of words, not a centred or whitened histogram"
-        )
-    empty = counts.sum(axis=(1, 2)) == 0
-    if empty.any():
-        raise ValueError(
-            f"image {int(np.argmax(empty))} of {len(counts)} is empty: all its counts are 0; drop it, "
-            "or extract descriptors with a smaller patch or step"
-        )
-    return counts, has_cells
-
-
-def check_scale(count_scale: Any) -> float:
-    """``count_scale`` as a float, or an error that says what it must be."""
-    if not np.isfinite(count_scale) or count_scale <= 0:
-        raise ValueError(f"count_scale must be a positive number (1.0 leaves the counts alone), got {count_scale!r}")
-    return float(count_scale)
-
-
-def pool_cells(counts: np.ndarray, per_cell: bool) -> np.ndarray:
-    """Counts (n, C, K) as (models, samples, K): one model a cell, or one for the cells of all images together."""
-    if per_cell:
-        return np.ascontiguousarray(counts.transpose(1, 0, 2))
-    return counts.reshape(1, -1, counts.shape[2])
-
-
-def check_same_layout(estimator: Any, counts: np.ndarray) -> None:
-    """Raise unless the cells and words are those that ``estimator`` was fitted on."""
-    fitted = (estimator.n_cells_in_, estimator.n_words_in_)
-    if counts.shape[1:] != fitted:
-        raise ValueError(
-            f"{type(estimator).__name__} was fitted on {fitted[0]} cells × {fitted[1]} words, "
-            f"got {counts.shape[1]} cells × {counts.shape[2]} words"
-        )
-
-
-class PolyaEncoding(TransformerMixin, BaseEstimator):
+class PolyaVector(StatisticsTransformer):
     """Bag of words with burstiness discounted by a Pólya model.
 
     Parameters
@@ -193,17 +117,24 @@ class PolyaEncoding(TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
-    alpha_ : (K,), or (C, K) if ``per_cell`` and the counts have cells
+    alpha_ : (K,), or (C, K) with one model per cell
     seen_ : of the same shape, False for a word that no training image has; such entries of the encoding are zero
-    n_words_in_, n_cells_in_ : int
 
     Examples
     --------
     >>> import numpy as np
     >>> counts = np.random.default_rng(0).negative_binomial(0.5, 0.1, size=(120, 256))
-    >>> PolyaEncoding().fit_transform(counts).shape
+    >>> PolyaVector().fit_transform(counts).shape
     (120, 256)
     """
+
+    learns = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "count_scale": [Interval(Real, 0, None, closed="neither")],
+        "per_cell": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+    }
 
     def __init__(self, count_scale: float = 1.0, per_cell: bool = True, max_iter: int = 200, tol: float = 1e-6):
         self.count_scale = count_scale
@@ -211,31 +142,20 @@ class PolyaEncoding(TransformerMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
 
-    def fit(self, X: Any, y: Any = None) -> PolyaEncoding:
-        """Fit alpha to ``Statistics`` or counts (n, K) or (n, C, K)."""
-        counts, has_cells = as_counts(X)
-        scale = check_scale(self.count_scale)
-        pooled = pool_cells(counts, self.per_cell)
-        alpha = np.stack([fit_polya(part * scale, max_iter=self.max_iter, tol=self.tol) for part in pooled])
-        seen = pooled.sum(axis=1) > 0
+    def _fit(self, statistics: Statistics) -> None:
+        pooled = pool_cells(statistics.s0, self.per_cell)
+        models = [fit_polya(part * float(self.count_scale), max_iter=self.max_iter, tol=self.tol) for part in pooled]
+        alpha, seen = np.stack(models), pooled.sum(axis=1) > 0
         if (alpha.sum(axis=1) >= 0.99 * LARGEST).any():
             warnings.warn(
                 "the counts vary no more than independent draws would, so alpha is at its bound and the encoding is "
-                f"linear in the counts; with count_scale={scale:g} raise it, or use the plain bag of words",
+                f"linear in the counts; with count_scale={self.count_scale:g} raise it, or use the plain bag of words",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=4,
             )
-        one = not (has_cells and self.per_cell)
-        self.alpha_ = alpha[0] if one else alpha
-        self.seen_ = seen[0] if one else seen
-        self.n_cells_in_, self.n_words_in_ = counts.shape[1:]
-        return self
+        self.alpha_, self.seen_ = (a if len(a) > 1 else a[0] for a in (alpha, seen))
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Encode ``Statistics`` or counts: (n, K), or (n, C, K) if there are cells."""
-        check_is_fitted(self)
-        counts, has_cells = as_counts(X)
-        check_same_layout(self, counts)
-        codes = polya_gradient(counts, self.alpha_, check_scale(self.count_scale))
-        codes[:, ~np.atleast_2d(np.broadcast_to(self.seen_, codes.shape[1:]))] = 0
-        return codes if has_cells else codes[:, 0]
+    def _encode(self, statistics: Statistics) -> np.ndarray:
+        codes = polya_gradient(statistics.s0, self.alpha_, self.count_scale)
+        codes[:, ~np.broadcast_to(self.seen_, codes.shape[1:])] = 0
+        return codes

@@ -27,7 +27,7 @@ log-likelihood at the mean mixing :math:`\bar\theta` of the training images, whi
 counterpart of LDA's gradient in :math:`\alpha` (eq. 18).  With T = 1 the encoding is the centred bag of words.
 
 Layout: ``[theta (T) | pi (T·K), topic after topic]``.  A word that no training image has gets probability zero in every
-topic; it is left out of the inference and its entries are zero.  An empty cell encodes as zeros.
+topic; it is left out of the inference and its entries are zero.
 
 Cost: n·K·T multiplications an iteration, in one SIMD pass.  Citation keys: cinbis2012; Hofmann, *Unsupervised learning
 by probabilistic latent semantic analysis*, 2001.
@@ -36,27 +36,27 @@ by probabilistic latent semantic analysis*, 2001.
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import Interval
 
-from patchbag.encodings.conjugate import log_positive
-from patchbag.encodings.polya import as_counts, check_same_layout, pool_cells
-from patchbag.runtime import parallel_njit
+from patchbag.encodings.base import StatisticsTransformer, pool_cells, unpool_cells
+from patchbag.mixture.statistics import Statistics
+from patchbag.runtime import check_random_state, parallel_njit
+from patchbag.special import log_positive
 
 _BLOCKS = 16
 _TINY = 1e-300
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
-def _dot(x, y):
+def dot(x, y):
     """Inner product; fastmath only lets the additions be reordered, which makes them SIMD."""
-    total = 0.0
+    total = x.dtype.type(0)
     for k in range(len(x)):
         total += x[k] * y[k]
     return total
@@ -74,7 +74,7 @@ def _image_step(counts, theta, pi, density, totals):
     for k in range(K):
         density[k] = counts[k] / max(density[k], _TINY) if density[k] > 0.0 else 0.0
     for t in range(T):
-        totals[t] = theta[t] * _dot(density, pi[t])
+        totals[t] = theta[t] * dot(density, pi[t])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -85,18 +85,16 @@ def _block_step(counts, theta, pi, sums):
     value = 0.0
     for i in range(len(counts)):
         _image_step(counts[i], theta[i], pi, density, totals)
-        mass = 0.0
         for k in range(K):
             logs[k] = log_positive(counts[i, k] / density[k]) if density[k] > 0.0 else 0.0
-        value += _dot(counts[i], logs)
+        value += dot(counts[i], logs)
         for t in range(T):
             weight = theta[i, t]
-            mass += totals[t]
             for k in range(K):
                 sums[t, k] += density[k] * weight * pi[t, k]
+        mass = totals.sum()
         if mass > 0.0:
-            for t in range(T):
-                theta[i, t] = totals[t] / mass
+            theta[i] = totals / mass
     return value
 
 
@@ -109,28 +107,20 @@ def _step(counts, theta, pi, sums, values):
         values[block] = _block_step(counts[first:last], theta[first:last], pi, sums[block])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _fold_image(counts, theta, pi, max_iter, tol):
-    T, K = pi.shape
-    density, totals = np.empty(K), np.empty(T)
-    for _ in range(max_iter):
-        _image_step(counts, theta, pi, density, totals)
-        mass, change = 0.0, 0.0
-        for t in range(T):
-            mass += totals[t]
-        if mass <= 0.0:
-            break
-        for t in range(T):
-            change = max(change, abs(totals[t] / mass - theta[t]))
-            theta[t] = totals[t] / mass
-        if change < tol:
-            break
-
-
-@parallel_njit()
+@parallel_njit(error_model="numpy")
 def _fold(counts, theta, pi, max_iter, tol):
     for i in prange(len(counts)):
-        _fold_image(counts[i], theta[i], pi, max_iter, tol)
+        density, totals = np.empty(pi.shape[1]), np.empty(len(pi))
+        for _ in range(max_iter):
+            _image_step(counts[i], theta[i], pi, density, totals)
+            mass = totals.sum()
+            if mass <= 0.0:
+                break
+            totals /= mass
+            change = np.abs(totals - theta[i]).max()
+            theta[i] = totals
+            if change < tol:
+                break
 
 
 def fit_plsa(
@@ -152,6 +142,8 @@ def fit_plsa(
     rng = check_random_state(random_state)
     counts = np.ascontiguousarray(counts, dtype=np.float64)
     n, K = counts.shape
+    if n_topics > n:
+        raise ValueError(f"{n_topics} topics cannot be learned from {n} images; lower n_topics")
     # topics start near the mean histogram: a start far from it loses words to one topic for good
     pi = counts.sum(axis=0, dtype=np.float64) * rng.uniform(0.5, 1.5, (n_topics, K))
     pi /= pi.sum(axis=1, keepdims=True)
@@ -213,16 +205,7 @@ def plsa_gradient(soft_counts: np.ndarray, mixing: np.ndarray, pi: np.ndarray) -
     return np.concatenate([shares, words.reshape(len(words), -1)], axis=1)
 
 
-def check_topics(n_topics: Any, counts: np.ndarray) -> int:
-    """``n_topics`` as an int no larger than the number of images, or a clear error."""
-    if not isinstance(n_topics, int | np.integer) or n_topics < 1:
-        raise ValueError(f"n_topics must be a whole number of 1 or more, got {n_topics!r}")
-    if n_topics > len(counts):
-        raise ValueError(f"{n_topics} topics cannot be learned from {len(counts)} images; lower n_topics")
-    return int(n_topics)
-
-
-class PLSAFisher(TransformerMixin, BaseEstimator):
+class PLSAFisherVector(StatisticsTransformer):
     """Fisher encoding of word counts under PLSA topics.
 
     Parameters
@@ -238,6 +221,15 @@ class PLSAFisher(TransformerMixin, BaseEstimator):
     mixing_ : (P, T) mean mixing of the training images
     """
 
+    learns = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_topics": [Interval(Integral, 1, None, closed="left")],
+        "per_cell": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
     def __init__(
         self,
         n_topics: int = 2,
@@ -252,31 +244,16 @@ class PLSAFisher(TransformerMixin, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the topics of ``Statistics`` or counts (n, K) or (n, C, K)."""
-        counts, _ = as_counts(X)
-        n_topics = check_topics(self.n_topics, counts)
+    def _fit(self, statistics: Statistics) -> None:
         rng = check_random_state(self.random_state)
-        topics, mixing = [], []
-        for part in pool_cells(counts, self.per_cell):
-            filled = np.ascontiguousarray(part[part.sum(axis=1) > 0])
-            theta, pi, _ = fit_plsa(filled, n_topics, self.max_iter, self.tol, rng)
-            topics.append(pi)
-            mixing.append(theta.mean(axis=0))
-        self.topics_, self.mixing_ = np.stack(topics), np.stack(mixing)
-        self.n_cells_in_, self.n_words_in_ = counts.shape[1:]
-        return self
+        parts = (part[part.sum(axis=1) > 0] for part in pool_cells(statistics.s0, self.per_cell))
+        fits = [fit_plsa(filled, self.n_topics, self.max_iter, self.tol, rng) for filled in parts]
+        self.topics_ = np.stack([pi for _, pi, _ in fits])
+        self.mixing_ = np.stack([theta.mean(axis=0) for theta, _, _ in fits])
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Encode ``Statistics`` or counts: (n, T(1 + K)), or (n, C, T(1 + K)) if there are cells."""
-        check_is_fitted(self)
-        counts, has_cells = as_counts(X)
-        check_same_layout(self, counts)
-        pooled = pool_cells(counts, self.per_cell)
-        codes = np.stack([self._encode(part, pi, mix) for part, pi, mix in zip(pooled, self.topics_, self.mixing_)])
-        codes = codes.transpose(1, 0, 2) if self.per_cell else codes.reshape(*counts.shape[:2], -1)
-        return codes if has_cells else codes[:, 0]
-
-    def _encode(self, counts: np.ndarray, pi: np.ndarray, mixing: np.ndarray) -> np.ndarray:
-        theta = fold_in(counts, pi, mixing)
-        return plsa_gradient(topic_counts(counts, theta, pi), mixing, pi)
+    def _encode(self, statistics: Statistics) -> np.ndarray:
+        codes = []
+        for counts, pi, mixing in zip(pool_cells(statistics.s0, self.per_cell), self.topics_, self.mixing_):
+            theta = fold_in(counts, pi, mixing)
+            codes.append(plsa_gradient(topic_counts(counts, theta, pi), mixing, pi))
+        return unpool_cells(np.stack(codes), len(statistics))

@@ -11,7 +11,7 @@ companions.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace, device
 
@@ -38,8 +38,11 @@ class VLAD(StatisticsTransformer):
     mass : divide each component's residuals by its number of descriptors
     """
 
+    uses_moments = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"mass": ["boolean"]}
+
     def __init__(self, mass: bool = False) -> None:
         self.mass = mass
 
     def _encode(self, statistics: Statistics) -> Any:
-        return residual_sums(statistics.s0, statistics.s1, self.parameters.means, self.mass)
+        return residual_sums(statistics.s0, statistics.s1, self.universal_.means, self.mass)

@@ -10,7 +10,7 @@ nothing beyond the statistics.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
@@ -35,7 +35,7 @@ class BagOfWords(StatisticsTransformer):
     normalize : relative frequencies (default) or counts
     """
 
-    uses_moments = False
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"normalize": ["boolean"]}
 
     def __init__(self, normalize: bool = True) -> None:
         self.normalize = normalize

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Published experiments, run again: their files, the runs of recipes, other studies, and what is written of them."""
+"""Published experiments, run again: their files, their runs, and what is written of them."""
 
 from patchbag.experiments.files import ExperimentError, experiments_folder, list_experiments, load_experiment
 from patchbag.experiments.journal import Journal

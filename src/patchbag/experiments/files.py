@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The TOML files of published experiments: where they are, and whether what is in them can be run.
 
-What a file needs depends on its ``kind`` (see ``runner`` and ``studies``).  It is checked
-when the file is read, with the names of the keys, so that a slip does not show after the images have been described.
+What a file needs depends on its ``kind`` (see ``runner``).  It is checked when the file is read, with the names of the
+keys, so that a slip does not show after the images have been described.
 Settings of recipes are checked when the recipes are made (:mod:`patchbag.settings`).
 """
 
@@ -11,10 +11,13 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from patchbag.settings import is_kind, kind_name
+from sklearn.utils._param_validation import Interval
+
+from patchbag.settings import check_value
 
 # kind -> keys that the file must have, keys that each of its runs must have
 REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -26,32 +29,16 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "discount": ((), ()),
     "mixture-cost": ((), ()),
 }
-KINDS: dict[str, Any] = {
-    "kind": str,
-    "title": str,
-    "source": str,
-    "note": str,
-    "axis": str,
-    "plot": str,
-    "data": str,
-    "recipe": str,
-    "name": str,
-    "universal": str,
-    "classifier": str,
-    "whole": bool,
-    "color": bool,
-    "splits": int,
-    "seed": int,
-    "train_per_class": int,
-    "test_per_class": int,
-    "classes": Sequence[str],
-    "without": Sequence[str],
-    "criteria": Sequence[str],
-    "kernels": Sequence[str],
-    "at": Sequence[int],
-    "settings": dict,
-    "over": dict,
-    "strategies": dict,
+TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier")
+COUNTS = ("splits", "train_per_class", "test_per_class")
+RULES: dict[str, list[Any]] = {
+    **{key: [str] for key in TEXTS},
+    **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
+    **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at")},
+    **{key: [dict] for key in ("settings", "over", "strategies")},
+    "whole": ["boolean"],
+    "features": [str, list],
+    "seed": [Interval(Integral, 0, None, closed="left")],
 }
 # keys whose values are looked at by the study itself
 OTHERS = ("run", "published", "binary", "gain", "batch", "batch_size", "n_labels", "n_start", "n_test", "noise", "x")
@@ -108,7 +95,7 @@ def check_experiment(spec: dict[str, Any], where: str) -> None:
             published = run.get("published", values)
             if not isinstance(published, list) or len(published) != len(values):
                 raise ExperimentError(
-                    f"{place}: published must be a list of {len(values)} figures, one a value of over"
+                    f"{place}: published must be a list of {len(values)} figures, one per value of over"
                 )
 
 
@@ -119,13 +106,12 @@ def _check_keys(table: dict[str, Any], needed: Sequence[str], where: str) -> Non
 
 
 def _check_kinds(table: dict[str, Any], where: str) -> None:
-    unknown = [key for key in table if key not in KINDS and key not in OTHERS]
+    unknown = [key for key in table if key not in RULES and key not in OTHERS]
     if unknown:
-        nearest = difflib.get_close_matches(unknown[0], [*KINDS, *OTHERS], 1)
+        nearest = difflib.get_close_matches(unknown[0], [*RULES, *OTHERS], 1)
         raise ExperimentError(f"{where}: unknown key {unknown[0]!r}" + (f"; is it {nearest[0]!r}?" if nearest else ""))
-    for key, kind in KINDS.items():
-        if key in table and not is_kind(table[key], kind):
-            name = "a table" if kind is dict else kind_name(kind)
-            raise ExperimentError(f"{where}: {key} must be {name}, got {table[key]!r}")
-        if key in table and kind is int and table[key] < (key != "seed"):
-            raise ExperimentError(f"{where}: {key} must be {int(key != 'seed')} or more, got {table[key]}")
+    for key in table.keys() & RULES.keys():
+        try:
+            check_value(key, table[key], RULES[key])
+        except ValueError as error:
+            raise ExperimentError(f"{where}: {error}") from error

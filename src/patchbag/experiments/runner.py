@@ -3,7 +3,7 @@
 
 A file names a data set (a folder below ``--data``), a protocol and runs::
 
-    title = "Scene-15, 100 training images a class"
+    title = "Scene-15, 100 training images per class"
     source = "liu2010 §4.3.3"
     data = "scene15"
     train_per_class = 100
@@ -28,22 +28,31 @@ recipes (features, universal model, statistics, adapted mixtures, kernels) are c
 * ``classifier = "sparse-logistic"`` puts another of ``CLASSIFIERS`` at the end of the recipe, on rows of similarities
   as they are;
 * ``whole = true`` uses the first cell of the pyramid alone;
-* ``color = true`` averages the answers of orientations and colours.
+* ``features = ["sift", "color"]`` averages the answers on several features.
 
-Files with ``kind`` other than "evaluate" name a function of ``STUDIES``.
+Files with ``kind`` other than "evaluate" name another function of ``KINDS``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from patchbag.experiments.files import ExperimentError
-from patchbag.experiments.grid import run_grid
-from patchbag.experiments.journal import Journal
-from patchbag.experiments.studies import STUDIES
+from patchbag.experiments.curves import active_curves
+from patchbag.experiments.studies import discount_curves, mixture_cost, toy_example
+from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
+
+KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str, Any]], list[Row]]] = {
+    "evaluate": recipe_table,
+    "kernels": kernel_table,
+    "voc": voc_table,
+    "active": active_curves,
+    "toy": toy_example,
+    "discount": discount_curves,
+    "mixture-cost": mixture_cost,
+}
 
 
 def run_experiment(
@@ -51,21 +60,12 @@ def run_experiment(
     data: Path | None,
     *,
     splits: int | None = None,
-    n_jobs: int | None = None,
-    cache: Any = None,
-    progress: Callable[[str], None] = lambda _: None,
-    journal: Journal | None = None,
+    progress: Tell = lambda _: None,
+    journal: MutableMapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run an experiment and return its figures; those in the journal are not computed again."""
-    journal = Journal() if journal is None else journal
     started = time.perf_counter()
-    if spec["kind"] == "evaluate":
-        rows = run_grid(spec, data, splits or spec.get("splits", 10), n_jobs, cache, progress, journal)
-    elif spec["kind"] not in STUDIES:
-        raise ExperimentError(f"{spec['name']}: unknown kind {spec['kind']!r}")
-    else:
-        runtime = {"n_jobs": n_jobs, "cache": cache, "splits": splits or spec.get("splits", 10)}
-        runtime["journal"] = journal
-        rows = STUDIES[spec["kind"]]({**spec, **runtime}, data, progress)
-    about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note", "axis", "plot")}
-    return {**about, "splits": splits or spec.get("splits"), "runs": rows, "seconds": time.perf_counter() - started}
+    spec = {**spec, "splits": splits or spec.get("splits", 10)}
+    rows = KINDS[spec["kind"]](spec, data, progress, {} if journal is None else journal)
+    about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note", "axis", "plot", "splits")}
+    return {**about, "runs": rows, "seconds": time.perf_counter() - started}

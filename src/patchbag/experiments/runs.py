@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,76 +13,71 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import SVC
 
-from patchbag.classifiers.sparse_logistic import SparseLogistic
-from patchbag.datasets import ImageFolder, open_folder
+from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
+from patchbag.collection import Collection, open_collection
 from patchbag.experiments.files import ExperimentError
 from patchbag.recipes import make_recipe
 from patchbag.settings import check_settings
 from patchbag.similarity.definite import DefiniteKernel
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
-    "sparse-logistic": lambda: SparseLogistic(ignore_self=True),
+    "sparse-logistic": lambda: SparseLogisticClassifier(ignore_self=True),
     # raises where the similarity is no kernel: an SVM on it would be far off without a word
     "svm": lambda: Pipeline([("definite", DefiniteKernel("raise")), ("svm", SVC(kernel="precomputed", C=100.0))]),
 }
 
 
-def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) -> ImageFolder:
+def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) -> Collection:
     """The images of the experiment's data set (or of the folder ``name``)."""
     if data is None:
         raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
-    folder = open_folder(data / (name or spec["data"]))
+    collection = open_collection(data / (name or spec["data"])).labelled()
     if name is None and "classes" in spec:
-        folder = folder.take(np.flatnonzero(np.isin(folder.labels, spec["classes"])))
+        collection = collection[np.isin(collection.labels, spec["classes"])]
     if name is None and "without" in spec:
-        folder = folder.take(np.flatnonzero(~np.isin(folder.labels, spec["without"])))
-    return folder
+        collection = collection[~np.isin(collection.labels, spec["without"])]
+    return collection
+
+
+def branch_prefixes(pipeline: Pipeline) -> list[str]:
+    """Where a setting belongs: to the pipeline, or to every branch of one on several features."""
+    branches = getattr(pipeline[-1], "branches", None)
+    return [""] if branches is None else [f"classifier__{name}__" for name, _ in branches]
 
 
 def run_pipeline(run: dict[str, Any], shared: dict[str, Any]) -> Pipeline:
-    """The recipe of a run with the shared settings that it has, and its own; steps that pass through are taken out.
-
-    With ``color`` the settings go to both branches, orientation and colour.
-    """
-    pipeline = make_recipe(run["recipe"], bool(run.get("color")))
+    """The recipe of a run with the shared settings that it has, and its own."""
+    pipeline = make_recipe(run["recipe"], run.get("features"))
     if "classifier" in run:
         pipeline.steps = [*(step for step in pipeline.steps[:-1] if step[0] != "scale"), _classifier(run)]
-    branches = [f"classifier__{name}__" for name, _ in pipeline[-1].branches] if run.get("color") else [""]
-    for branch in branches:
+    for prefix in branch_prefixes(pipeline):
         valid = pipeline.get_params(deep=True)
-        settings = {f"{branch}{k.replace('.', '__')}": v for k, v in shared.items()}
+        settings = {f"{prefix}{k.replace('.', '__')}": v for k, v in shared.items()}
         settings = {k: v for k, v in settings.items() if k in valid}
-        settings |= {f"{branch}{k.replace('.', '__')}": v for k, v in run.get("settings", {}).items()}
+        settings |= {f"{prefix}{k.replace('.', '__')}": v for k, v in run.get("settings", {}).items()}
         check_settings(pipeline, settings, f"run {run.get('name', 1)!r}: recipe {run['recipe']!r}")
         pipeline.set_params(**settings)
-    pipeline.steps = [(name, step) for name, step in pipeline.steps if step != "passthrough"]
     if run.get("whole"):
         pipeline.steps.insert(2, ("whole", FunctionTransformer(whole_images)))
-    if run.get("color"):  # the branches describe the images, each in its own way
-        pipeline.steps.insert(0, ("images", FunctionTransformer(as_array)))
     return pipeline
 
 
 def _classifier(run: dict[str, Any]) -> tuple[str, Any]:
     """The step that a run puts in place of its recipe's classifier."""
     name = run["classifier"]
-    if name not in CLASSIFIERS or run.get("color"):
-        why = "with color it is the recipe's" if run.get("color") else f"must be one of {', '.join(CLASSIFIERS)}"
-        raise ExperimentError(f"run {run.get('name', 1)!r}: classifier {why}, got {name!r}")
+    if name not in CLASSIFIERS or isinstance(run.get("features"), list):
+        why = "with several features it is the recipe's" if name in CLASSIFIERS else f"of {', '.join(CLASSIFIERS)}"
+        raise ExperimentError(f"run {run.get('name', 1)!r}: classifier must be one {why}, got {name!r}")
     return "classifier", CLASSIFIERS[name]()
-
-
-def as_array(images: list[str]) -> np.ndarray:
-    """Paths as an array, which can be cut by indices."""
-    return np.array(images, dtype=object)
 
 
 def check_runs(runs: list[dict[str, Any]], shared: dict[str, Any]) -> None:
     """Raise unless every run's recipe can be made and every shared setting is a parameter of one of them."""
     known: set[str] = set()
     for run in runs:
-        names = run_pipeline(run, shared).get_params(deep=True)
-        known |= {re.sub(r"^classifier__(orh|col)__", "", name) for name in names}
+        pipeline = run_pipeline(run, shared)
+        params = pipeline.get_params(deep=True)
+        known |= {name.removeprefix(prefix) for prefix in branch_prefixes(pipeline) for name in params}
     unknown = [name for name in shared if name.replace(".", "__") not in known]
     if unknown and runs:
         raise ExperimentError(f"no run has a parameter {unknown[0]!r} for the settings of all runs")

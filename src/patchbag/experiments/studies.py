@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Published studies that are not a table of recipes: the toy example, discount curves, cost, VOC 2007.
+"""Published studies that need no data: the toy example of liu2010, discount curves of cinbis2012, what kernels cost.
 
-Each takes an experiment's specification, with ``splits``, ``n_jobs``, ``cache`` and ``journal`` of the run in it, and
-returns its rows: name, our figure as ``mean``, and the published one.  Those on kernel matrices are in
-``kernel_studies``.
+Each returns its rows: name, our figure as ``mean``, and the published one.
 """
 
 from __future__ import annotations
@@ -17,10 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from patchbag.experiments.files import ExperimentError
-from patchbag.experiments.kernel_studies import Row, Tell, active_curves, given_kernels, make_row
-from patchbag.experiments.runs import expand_runs, run_pipeline
-from patchbag.steps import apply_runtime
+from patchbag.experiments.tables import Journal, Row, Tell, make_row
 
 # fine enough that sums over it are integrals to ten digits
 GRID = np.linspace(-16, 16, 64_001)
@@ -32,7 +27,7 @@ def _density(means: list[float]) -> np.ndarray:
     return np.mean([np.exp(-0.5 * (GRID - m) ** 2) for m in means], axis=0) / np.sqrt(2 * np.pi)
 
 
-def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
+def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     r"""liu2010 §5.2: q = ½N(2, 1) + ½N(−2, 1) beside its halves p1, p2 and the shifted p3(δ).
 
     δ at which p3 is as far from q as p1 is, by numerical integration; and the mixture weights of q over the three.
@@ -69,7 +64,7 @@ def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell) -> list
     return rows
 
 
-def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
+def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """cinbis2012 figure 5: how far ψ(α + n), rescaled to [0, 1], is from √n, for n up to 100."""
     from patchbag.encodings.polya import discount_curve
 
@@ -84,8 +79,8 @@ def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell) -> 
     return rows
 
 
-def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
-    """liu2010 §4.3.2.4: adaptation in milliseconds an image, kernels in microseconds a pair, 128 Gaussians × 50-D."""
+def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+    """liu2010 §4.3.2.4: milliseconds per image, microseconds per pair, 128 Gaussians × 50-D."""
     from patchbag import Bags, UniversalMixture
     from patchbag.mixture.adaptation import MAPAdaptation
     from patchbag.mixture.maximum_likelihood import maximum_likelihood
@@ -128,33 +123,3 @@ def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell) -> lis
     seconds, _ = clock(partial(maximum_likelihood, bags[:8], UniversalMixture(128)), 1)
     rows.append(make_row("maximum likelihood of an image, ms", 1e3 * seconds / 8, 430.0))
     return rows
-
-
-def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell) -> list[Row]:
-    """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
-    from patchbag.voc import evaluate_voc
-
-    if data is None:
-        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
-    rows = []
-    for run in expand_runs(spec):
-        progress(run["name"])
-        started = time.perf_counter()
-        pipeline = apply_runtime(
-            run_pipeline(run, spec.get("settings", {})), n_jobs=spec["n_jobs"], cache=spec["cache"], random_state=0
-        )
-        branches = [branch for _, branch in pipeline[-1].branches] if run.get("color") else [pipeline]
-        found = evaluate_voc([branch[:-1] for branch in branches], data / spec["data"])
-        row = make_row(run["name"], found["mean"], run.get("published"), x=run.get("x"), series=run.get("series"))
-        rows.append(row | {"classes": found["classes"], "C": found["C"], "seconds": time.perf_counter() - started})
-    return rows
-
-
-STUDIES: dict[str, Callable[[dict[str, Any], Path | None, Tell], list[Row]]] = {
-    "toy": toy_example,
-    "discount": discount_curves,
-    "mixture-cost": mixture_cost,
-    "kernels": given_kernels,
-    "active": active_curves,
-    "voc": voc_table,
-}

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from sklearn.base import TransformerMixin
+from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils.metaestimators import _BaseComposition
 
 from patchbag.channels import Channels
@@ -23,6 +23,8 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
     >>> FeatureChannels([("sift", DenseSIFT()), ("gb", GeometricBlur())]).transform(paths)["gb"]  # doctest: +SKIP
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"channels": [list], "use": ["array-like", str, None]}
+
     def __init__(self, channels: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
         self.channels = channels
         self.use = use
@@ -37,7 +39,8 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def _active(self) -> list[tuple[str, Any]]:
+    def chosen(self) -> list[tuple[str, Any]]:
+        """(name, extractor) of the channels that images are described by."""
         names = [name for name, _ in self.channels]
         use = names if self.use is None else [self.use] if isinstance(self.use, str) else list(self.use)
         unknown = [name for name in use if name not in names]
@@ -50,13 +53,14 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
 
     def idle_features(self) -> list[Any]:
         """Feature extractors that are listed and not used."""
-        used = [feature for _, feature in self._active()]
+        used = [feature for _, feature in self.chosen()]
         return [feature for _, feature in self.channels if not any(feature is one for one in used)]
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Check the parameters; features learn nothing."""
         self._validate_names([name for name, _ in self.channels])
-        for _, feature in self._active():
+        for _, feature in self.chosen():
             feature.fit(X, y)
         return self
 
@@ -64,4 +68,4 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
         """``Channels`` with one ``Bags`` a feature; channels that were made before are returned as they are."""
         if isinstance(X, Channels):
             return X
-        return Channels({name: feature.transform(X) for name, feature in self._active()})
+        return Channels({name: feature.transform(X) for name, feature in self.chosen()})

@@ -15,7 +15,7 @@ are exact; each cell takes four reads of each.
 
 **Scales.**  One patch size per entry of ``cell_sizes``, the side of a cell in pixels; the patch has 4 cells a side and
 lies wholly inside the image.  Centres share one lattice (:mod:`patchbag.features.grid`).  A patch of even side has its
-centre between pixels.  ``dtype="uint8"`` rounds to whole grey levels, for the cache.
+centre between pixels.  ``dtype="uint8"`` rounds to whole grey levels, for the store.
 
 **Cost.**  O(pixels) for the integral images and 600 additions per patch.
 """
@@ -27,9 +27,10 @@ from typing import Any, ClassVar, Literal
 
 import cv2
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.features import grid
-from patchbag.features.extraction import FeatureExtractor
+from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, Mode
 
 CELLS = 4
@@ -73,12 +74,18 @@ class ColorStatistics(FeatureExtractor):
     cell_sizes : one scale each, in pixels; a patch is 4 cells wide
     dtype : "float32", "float16" or "uint8" (rounded), all on the scale 0..255
     max_side, max_pixels : see :func:`patchbag.images.load_image`
-    n_jobs : workers (threads, since the work lets go of Python's lock), None for one, -1 for all cores
-    cache : None, True for the default folder, a folder or a :class:`~patchbag.features.cache.FeatureCache`
+    n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
+        all cores
     """
 
     mode: ClassVar[Mode] = "rgb"
     parallel = "threads"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **FeatureExtractor._parameter_constraints,
+        "step": [POSITIVE],
+        "cell_sizes": [ALL_POSITIVE],
+        "dtype": [StrOptions({"float32", "float16", "uint8"})],
+    }
 
     def __init__(
         self,
@@ -89,7 +96,6 @@ class ColorStatistics(FeatureExtractor):
         max_side: int | None = MAX_SIDE,
         max_pixels: int | None = MAX_PIXELS,
         n_jobs: int | None = None,
-        cache: Any = None,
     ) -> None:
         self.step = step
         self.cell_sizes = cell_sizes
@@ -97,17 +103,6 @@ class ColorStatistics(FeatureExtractor):
         self.max_side = max_side
         self.max_pixels = max_pixels
         self.n_jobs = n_jobs
-        self.cache = cache
-
-    def check_parameters(self) -> None:
-        grid.check_step(self.step)
-        sizes = list(self.cell_sizes)
-        if not sizes or any(not isinstance(c, int | np.integer) or c < 1 for c in sizes):
-            raise ValueError(
-                f"cell_sizes must be one or more positive whole numbers of pixels, got {self.cell_sizes!r}"
-            )
-        if self.dtype not in ("float32", "float16", "uint8"):
-            raise ValueError(f"dtype must be one of float32, float16, uint8, got {self.dtype!r}")
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, 96), scale after scale and row after row, and positions (n, 2) of one RGB image."""

@@ -17,8 +17,8 @@ X-ray background), the grid stays complete, and a mixture gives it a component o
 removes it from the bag, unless the whole picture is flat: a bag without descriptors could not be compared with any.
 
 **Storage.**  ``dtype="uint8"`` keeps round(512 v), at most 255: the precision SIFT has always been kept in, a quarter
-of the memory and of the cache.  At the default step and scales a 275 × 245 picture has 4,800 descriptors, so the 4,485
-pictures of Scene-15 take 2.9 GB of cache as bytes.  Divide by 512 to get back to unit length.
+of the memory and of the store.  At the default step and scales a 275 × 245 picture has 4,800 descriptors, so the 4,485
+pictures of Scene-15 take 2.9 GB as bytes.  Divide by 512 to get back to unit length.
 
 **Cost.**  A 512 × 512 image with 15,625 patches of one scale takes 4 to 5 ms on one core, about 20 times less than
 OpenCV's SIFT on the same grid (``benchmarks/bench_dense_sift.py``).
@@ -31,13 +31,15 @@ liu2010; A. Vedaldi & B. Fulkerson, VLFeat, 2008.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, ClassVar, Literal
 
 import cv2
 import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.features import grid
-from patchbag.features.extraction import FeatureExtractor
+from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
@@ -56,14 +58,25 @@ class DenseSIFT(FeatureExtractor):
     low_contrast : "zero" keeps an empty patch as a zero vector, "drop" removes it, unless the image has no others
     dtype : "float32"; "float16"; or "uint8", the descriptor times 512, rounded, at most 255
     max_side, max_pixels : see :func:`patchbag.images.load_image`
-    n_jobs : workers (threads, since the work lets go of Python's lock), None for one, -1 for all cores
-    cache : None, True for the default folder, a folder or a :class:`~patchbag.features.cache.FeatureCache`
+    n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
+        all cores
 
     >>> DenseSIFT(step=8, bin_sizes=(4,)).transform([np.zeros((64, 48), np.uint8)]).sizes
     array([35])
     """
 
     parallel = "threads"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **FeatureExtractor._parameter_constraints,
+        "step": [POSITIVE],
+        "bin_sizes": [ALL_POSITIVE],
+        "window": [StrOptions({"flat", "gaussian"})],
+        "magnification": [Interval(Real, 0, None, closed="neither"), None],
+        "root": ["boolean"],
+        "contrast_threshold": [Interval(Real, 0, None, closed="left")],
+        "low_contrast": [StrOptions({"zero", "drop"})],
+        "dtype": [StrOptions({"float32", "float16", "uint8"})],
+    }
 
     def __init__(
         self,
@@ -79,7 +92,6 @@ class DenseSIFT(FeatureExtractor):
         max_side: int | None = MAX_SIDE,
         max_pixels: int | None = MAX_PIXELS,
         n_jobs: int | None = None,
-        cache: Any = None,
     ) -> None:
         self.step = step
         self.bin_sizes = bin_sizes
@@ -92,24 +104,6 @@ class DenseSIFT(FeatureExtractor):
         self.max_side = max_side
         self.max_pixels = max_pixels
         self.n_jobs = n_jobs
-        self.cache = cache
-
-    def check_parameters(self) -> None:
-        grid.check_step(self.step)
-        sizes = list(self.bin_sizes)
-        if not sizes or any(not isinstance(b, int | np.integer) or b < 1 for b in sizes):
-            raise ValueError(f"bin_sizes must be one or more positive whole numbers of pixels, got {self.bin_sizes!r}")
-        for name, allowed in (
-            ("window", ("flat", "gaussian")),
-            ("low_contrast", ("zero", "drop")),
-            ("dtype", ("float32", "float16", "uint8")),
-        ):
-            if (value := getattr(self, name)) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-        if self.magnification is not None and not self.magnification > 0:
-            raise ValueError(f"magnification must be positive or None, got {self.magnification!r}")
-        if not self.contrast_threshold >= 0:
-            raise ValueError(f"contrast_threshold must be 0 or more, got {self.contrast_threshold!r}")
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, 128), scale after scale and row after row, and positions (n, 2) of one grey image."""

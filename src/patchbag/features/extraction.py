@@ -3,48 +3,48 @@
 
 A feature is a :class:`FeatureExtractor`: it says in :attr:`~FeatureExtractor.mode` whether it wants grey or RGB, and
 :meth:`~FeatureExtractor.describe` turns one decoded image into descriptors and their positions.  The base class does
-the rest: decoding (:mod:`patchbag.images`), workers, the cache on disk (:mod:`patchbag.features.cache`), failures and
-the packing into :class:`~patchbag.bags.Bags`.
+the rest: decoding (:mod:`patchbag.images`), workers, failures and the packing into :class:`~patchbag.bags.Bags`.
 
 What it promises:
 
-* The bags are the same, bit for bit, whatever ``n_jobs`` and whether they come from the cache.
+* The bags are the same, bit for bit, whatever ``n_jobs``.
 * Images keep their order.  A broken one stops the run with an error that names it, or (``on_error="skip"``) is left
   out, and ``kept`` says which images the bags belong to: ``labels[kept]`` are their labels.
-* An image is described in one process by one thread, several at a time with ``n_jobs`` > 1.  A feature that spends its
-  time in code that lets go of Python's lock says so (``parallel = "threads"``) and gets threads, which cost nothing to
-  start and nothing to bring results back; other features get processes.  These take seconds to start, so the first
-  images are timed here, and processes are used only if the rest would take longer than :data:`PATIENCE` seconds.  All
-  reading and writing of the cache is done by the calling thread.
-* Beyond the result, memory holds one block of images (:data:`BLOCK` per worker) at a time.
+* An image is described by one thread, several images at a time with ``n_jobs`` > 1.  A feature that spends its time in
+  code that lets go of Python's lock says so (``parallel = "threads"``); others get processes, which take seconds to
+  start, so that fewer than :data:`FEW` images are described here.
+* ``stream`` holds one block of images (:data:`BLOCK` per worker) in memory at a time; what is larger than the memory
+  goes from there to a store.
 
-Extractors learn nothing: ``fit`` checks the parameters, so that they stand first in a scikit-learn ``Pipeline``.
+Extractors learn nothing: ``fit`` checks the parameters, and ``Bags`` that were described before pass through, so that
+they stand first in a scikit-learn ``Pipeline``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import time
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from numbers import Integral
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import cv2
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from PIL import Image
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import Interval
 
 from patchbag.bags import Bags
-from patchbag.features.cache import FeatureCache, content_digest, open_cache
+from patchbag.channels import Channels
 from patchbag.images import ImageError, LoadedImage, Mode, load_image, source_name
+from patchbag.registry import Storable
+from patchbag.runtime import SharedContext, count_workers, parallel_map
 
 BLOCK = 32
-FIRST = 8
-PATIENCE = 3.0
-BLOCK_BYTES = 64 * 2**20
+FEW = 64
 
 Described = tuple[np.ndarray, np.ndarray]
 Progress = Callable[[int, int], None]
@@ -57,48 +57,65 @@ class Failure(NamedTuple):
     name: str
     message: str
 
+    def error(self, total: int) -> ImageError:
+        """What to raise where no image may fail."""
+        return ImageError(f"image {self.index} of {total}, {self.name}: {self.message}")
+
 
 class Extraction(NamedTuple):
     """Bags, the indices of the images they come from, and the images that failed."""
 
-    bags: Bags
+    bags: Any
     kept: np.ndarray
     failures: list[Failure]
 
 
-class _Clock:
-    """How long an image takes in this process."""
+class Several(Interval):
+    """The constraint of a parameter with one or more values, each in an interval."""
 
-    def __init__(self) -> None:
-        self.counted = -1  # the first image pays for compilation and does not count
-        self.seconds = 0.0
+    def is_satisfied_by(self, val: Any) -> bool:
+        listed = isinstance(val, Sequence | np.ndarray) and not isinstance(val, str) and len(val) > 0
+        return listed and all(Interval.is_satisfied_by(self, value) for value in val)
 
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.counted += 1
-        if self.counted > 0:
-            self.seconds += time.perf_counter() - self._start
-
-    def forecast(self, images: int) -> float:
-        return self.seconds / self.counted * images if self.counted > 0 else 0.0
+    def __str__(self) -> str:
+        return f"one or more values, each {super().__str__()}"
 
 
-class FeatureExtractor(TransformerMixin, BaseEstimator):
+POSITIVE = Interval(Integral, 1, None, closed="left")
+ALL_POSITIVE = Several(Integral, 1, None, closed="left")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before)
+
+
+single_threaded_opencv = SharedContext(_one_thread)
+
+
+class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     """Base of the features: a transformer from a sequence of images to :class:`~patchbag.bags.Bags`.
 
-    A subclass defines :meth:`describe`, and its constructor stores, besides its own parameters, ``n_jobs``, ``cache``,
-    ``max_side`` and ``max_pixels``.  Raise :attr:`version` when the same parameters begin to give other numbers: it is
-    part of the cache's key.
+    A subclass defines :meth:`describe`, and its constructor stores, besides its own parameters, ``n_jobs``,
+    ``max_side`` and ``max_pixels``.  Raise :attr:`version` when the same parameters begin to give other numbers: stored
+    features are known by it.
     """
 
     mode: ClassVar[Mode] = "grey"
     version: ClassVar[int] = 1
     parallel: ClassVar[Literal["threads", "processes"]] = "processes"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "max_side": [POSITIVE, None],
+        "max_pixels": [POSITIVE, None],
+        "n_jobs": [Integral, None],
+    }
 
     n_jobs: int | None
-    cache: bool | str | os.PathLike[str] | FeatureCache | None
     max_side: int | None
     max_pixels: int | None
 
@@ -109,20 +126,28 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         Raises ``ImageError`` if there can be none; its message follows the name of the image.
         """
 
-    def check_parameters(self) -> None:
-        """Raise ValueError for parameters that cannot work; called once per extraction."""
-
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Check the parameters; there is nothing to learn."""
-        self.check_parameters()
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def transform(self, X: Sequence[Any]) -> Bags:
-        """One bag per image; an image that cannot be described raises ImageError with its index and name."""
-        return self.extract(X).bags
+    def signature(self) -> str:
+        """A short name of everything that the numbers depend on, besides the image."""
+        kind = type(self)
+        origin = [f"{kind.__module__}.{kind.__qualname__}", self.version, self.mode]
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "n_jobs"}
+        text = json.dumps([*origin, parameters], sort_keys=True, default=lambda value: value.tolist())
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def transform(self, X: Any) -> Any:
+        """One bag per image; an image that cannot be described raises ImageError with its index and name.
+
+        ``Bags`` and ``Channels``, described before, are returned as they are.
+        """
+        return X if isinstance(X, Bags | Channels) else self.extract(X).bags
 
     def extract(
         self,
@@ -145,184 +170,72 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         kept : (len(bags),) index of each bag's image in ``images``
         failures : [(index, name, message)]
         """
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
+        check_on_error(on_error)
         sources = _as_sequence(images)
+        found: list[Described] = []
         kept: list[int] = []
-        packer = _Packer()
         failures: list[Failure] = []
         with closing(self.stream(sources)) as stream:
             for index, result in enumerate(stream):
-                if isinstance(result, Failure):
-                    if on_error == "raise":
-                        raise ImageError(f"image {index} of {len(sources)}, {result.name}: {result.message}")
-                    failures.append(result)
-                else:
+                if not isinstance(result, Failure):
+                    found.append(result)
                     kept.append(index)
-                    packer.add(*result)
+                elif on_error == "raise":
+                    raise result.error(len(sources))
+                else:
+                    failures.append(result)
                 if progress is not None:
                     progress(index + 1, len(sources))
-        return Extraction(packer.bags(), np.array(kept, dtype=np.int64), failures)
+        bags = Bags.from_list([values for values, _ in found], [positions for _, positions in found])
+        return Extraction(bags, np.array(kept, dtype=np.int64), failures)
 
     def stream(self, images: Sequence[Any]) -> Generator[Described | Failure]:
         """The same one image at a time, in order, for what does not fit into memory: (values, positions) or Failure."""
         sources = _as_sequence(images)
-        self.check_parameters()
-        cache = open_cache(self.cache)
-        signature = self._signature()
-        jobs = effective_n_jobs(self.n_jobs)
-        clock = _Clock()
-        stop = 0
-        while stop < len(sources):
-            size = BLOCK * jobs if self.parallel == "threads" or jobs == 1 or clock.counted > 0 else FIRST
-            block = range(stop, min(stop + size, len(sources)))
-            stop = block.stop
-            found: dict[int, Described | Failure] = {}
-            keys: dict[int, str] = {}
-            missing: list[tuple[int, str, Any]] = []
-            for index in block:
-                source, name = sources[index], source_name(sources[index])
-                try:
-                    if isinstance(source, Image.Image):
-                        # decoded here: its content is what a cache and another process need
-                        source = self._load(source, name)
-                    if cache is not None:
-                        keys[index] = cache.key(_digest(source, name), signature)
-                        if (entry := cache.get(keys[index])) is not None:
-                            found[index] = entry
-                            continue
-                    missing.append((index, name, source))
-                except ImageError as error:
-                    found[index] = _failure(index, name, error)
-            worthwhile = self.parallel == "threads" or clock.forecast(len(sources) - block.start) > PATIENCE
-            with closing(self._described(missing, jobs if worthwhile else 1, clock)) as results:
-                for index in block:
-                    if index not in found:
-                        result = next(results)
-                        if cache is not None and not isinstance(result, Failure):
-                            cache.put(keys[index], *result)
-                        yield result
-                    else:
-                        yield found.pop(index)
+        self._validate_params()
+        few = self.parallel == "processes" and len(sources) < FEW
+        workers = 1 if few else count_workers(self.n_jobs)
+        for start in range(0, len(sources), BLOCK * workers):
+            block = range(start, min(start + BLOCK * workers, len(sources)))
+            jobs = [self._job(index, sources[index]) for index in block]
+            yield from parallel_map(self._describe_one, jobs, workers, prefer=self.parallel)
 
-    def _described(
-        self, missing: list[tuple[int, str, Any]], jobs: int, clock: _Clock
-    ) -> Generator[Described | Failure]:
-        if jobs == 1 or len(missing) < 2:
-            for image in missing:
-                with clock:
-                    result = self._describe_one(*image)
-                yield result
-        elif self.parallel == "threads":
-            threads = ThreadPoolExecutor(min(jobs, len(missing)))
+    def _job(self, index: int, source: Any) -> tuple[int, str, Any]:
+        name = source_name(source)
+        if isinstance(source, Image.Image):  # decoded here: threads must not share it, processes cannot
             try:
-                yield from threads.map(self._describe_one, *zip(*missing))
-            finally:
-                threads.shutdown(cancel_futures=True)
-        else:
-            pool = Parallel(n_jobs=jobs, prefer="processes", return_as="generator")
-            outputs = pool(delayed(_describe_elsewhere)(self, os.getpid(), *image) for image in missing)
-            try:
-                for result in outputs:  # not "yield from", which would close it before the warning is silenced
-                    yield result
-            finally:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # joblib warns of tasks dropped after an image failed
-                    outputs.close()
+                source = self._load(source, name)
+            except ImageError as error:
+                source = error
+        return index, name, source
 
-    def _describe_one(self, index: int, name: str, source: Any) -> Described | Failure:
+    def _describe_one(self, job: tuple[int, str, Any]) -> Described | Failure:
+        index, name, source = job
         try:
+            if isinstance(source, ImageError):
+                raise source
             image = source if isinstance(source, LoadedImage) else self._load(source, name)
-            values, positions = self.describe(image.array)
+            with single_threaded_opencv:
+                values, positions = self.describe(image.array)
             if len(values) == 0:
                 raise ImageError("has no descriptors left")
         except ImageError as error:
-            return _failure(index, name, error)
-        return values, positions
+            return Failure(index, name, str(error).removeprefix(f"{name}: "))
+        return values, np.asarray(positions, np.float32).reshape(len(values), 2)
 
     def _load(self, source: Any, name: str) -> LoadedImage:
         return load_image(source, mode=self.mode, max_pixels=self.max_pixels, max_side=self.max_side, name=name)
 
-    def _signature(self) -> dict[str, Any]:
-        kind = type(self)
-        parameters = {k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "cache")}
-        return {
-            "feature": f"{kind.__module__}.{kind.__qualname__}",
-            "version": self.version,
-            "mode": self.mode,
-            "parameters": parameters,
-        }
 
-
-def _describe_elsewhere(
-    extractor: FeatureExtractor, caller: int, index: int, name: str, source: Any
-) -> Described | Failure:
-    if os.getpid() != caller:  # not under a threading backend: the setting is global to a process
-        import cv2
-
-        cv2.setNumThreads(1)
-    return extractor._describe_one(index, name, source)
-
-
-def _failure(index: int, name: str, error: ImageError) -> Failure:
-    return Failure(index, name, str(error).removeprefix(f"{name}: "))
-
-
-def _digest(source: Any, name: str) -> bytes:
-    if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
-        # pipes would hang and folders fail obscurely; the loader words the error
-        load_image(source, name=name)
-    if isinstance(source, LoadedImage):
-        # decoded levels 0..255 as floats are another image than an array of the same numbers, which must lie in 0..1
-        levels = b"levels" if source.array.dtype.kind == "f" else b""
-        return content_digest(source.array) + levels
-    try:
-        return content_digest(source)
-    except (OSError, ValueError, TypeError) as error:
-        raise ImageError(f"{name}: cannot be read ({error})") from error
+def check_on_error(on_error: str) -> None:
+    """Raise ValueError unless it is one of the two words."""
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
 
 
 def _as_sequence(images: Any) -> Any:
     one = isinstance(images, str | os.PathLike | bytes | bytearray | memoryview | Image.Image)
     if one or (isinstance(images, np.ndarray) and images.ndim < 3 and images.dtype.kind in "buif"):
         raise ValueError(f"expected a sequence of images, got one: {source_name(images)}; for one image pass [image]")
-    if isinstance(images, Bags):
-        raise TypeError("expected images, got Bags: these are described already; leave the features step out")
     # what else has __getitem__ may be indexed by label (a column of a data frame) and is put in a list
     return images if isinstance(images, Sequence | np.ndarray) else list(images)
-
-
-class _Packer:
-    """Collects descriptors in large blocks and moves these into one array, letting go of each as it is copied.
-
-    Held image by image, the pieces would fragment the heap: freeing them gives nothing back to the system, and the bags
-    would be in memory twice.
-    """
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-        self.blocks: list[list[np.ndarray]] = []  # [values, positions], filled up to self.used
-        self.used: list[int] = []
-
-    def add(self, values: np.ndarray, positions: np.ndarray) -> None:
-        if not self.blocks or self.used[-1] + len(values) > len(self.blocks[-1][0]):
-            height = max(len(values), BLOCK_BYTES // max(1, values[:1].nbytes))
-            self.blocks.append([np.empty((height, a.shape[1]), a.dtype) for a in (values, positions)])
-            self.used.append(0)
-        start, stop = self.used[-1], self.used[-1] + len(values)
-        for block, part in zip(self.blocks[-1], (values, positions)):
-            block[start:stop] = part
-        self.used[-1] = stop
-        self.sizes.append(len(values))
-
-    def bags(self) -> Bags:
-        if not self.blocks:
-            return Bags(np.empty((0, 0), np.float32), [0], np.empty((0, 2), np.float32))
-        total = sum(self.sizes)
-        packed = [np.empty((total, a.shape[1]), a.dtype) for a in self.blocks[0]]
-        start = 0
-        for used in self.used:
-            for whole, part in zip(packed, self.blocks.pop(0)):
-                whole[start : start + used] = part[:used]
-            start += used
-        return Bags(packed[0], np.concatenate([[0], np.cumsum(self.sizes)]), packed[1])

@@ -34,12 +34,14 @@ points instead of 100 add about two points.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
-from patchbag.features.extraction import FeatureExtractor
+from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor, Several
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
@@ -174,9 +176,23 @@ class GeometricBlur(FeatureExtractor):
     root : take the square root before the descriptor is brought to unit length
     random_state : seed of the draw of points, a whole number
     max_side, max_pixels : see :func:`patchbag.images.load_image`
-    n_jobs : workers (processes, once the work is long enough to start them), None for one, -1 for all cores
-    cache : None, True for the default folder, a folder or a FeatureCache
+    n_jobs : workers (processes, unless the images are few), None for those of the context, -1 for all cores
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **FeatureExtractor._parameter_constraints,
+        "n_points": [POSITIVE],
+        "spacing": [Interval(Real, 0, None, closed="left")],
+        "threshold": [Interval(Real, 0, 1, closed="left")],
+        "n_orientations": [POSITIVE],
+        "sigma": [Interval(Real, 0, None, closed="neither")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "beta": [Interval(Real, 0, None, closed="left")],
+        "radii": [Several(Real, 0, None, closed="left")],
+        "counts": [ALL_POSITIVE],
+        "root": ["boolean"],
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+    }
 
     def __init__(
         self,
@@ -195,7 +211,6 @@ class GeometricBlur(FeatureExtractor):
         max_side: int | None = MAX_SIDE,
         max_pixels: int | None = MAX_PIXELS,
         n_jobs: int | None = None,
-        cache: Any = None,
     ) -> None:
         self.n_points = n_points
         self.spacing = spacing
@@ -211,24 +226,11 @@ class GeometricBlur(FeatureExtractor):
         self.max_side = max_side
         self.max_pixels = max_pixels
         self.n_jobs = n_jobs
-        self.cache = cache
 
-    def check_parameters(self) -> None:
-        if self.n_points < 1 or self.n_orientations < 1:
-            raise ValueError(
-                f"need n_points >= 1 and n_orientations >= 1, got {self.n_points} and {self.n_orientations}"
-            )
-        if not 0 <= self.threshold < 1 or not self.spacing >= 0 or not self.sigma > 0:
-            raise ValueError(
-                "need 0 <= threshold < 1, spacing >= 0 and sigma > 0, "
-                f"got {self.threshold}, {self.spacing} and {self.sigma}"
-            )
-        if not (self.alpha >= 0 and self.beta >= 0):
-            raise ValueError(f"alpha and beta must be 0 or more, got {self.alpha} and {self.beta}")
-        if len(self.radii) != len(self.counts) or not len(self.radii) or min(self.counts) < 1 or min(self.radii) < 0:
-            raise ValueError(f"need one count >= 1 for each radius >= 0, got {self.radii!r} and {self.counts!r}")
-        if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
-            raise ValueError(f"random_state must be a whole number, so that runs repeat, got {self.random_state!r}")
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if len(self.radii) != len(self.counts):
+            raise ValueError(f"radii and counts must be of one length, got {self.radii!r} and {self.counts!r}")
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, d) and positions (n, 2) of one grey image."""

@@ -23,12 +23,6 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def check_step(step: int) -> None:
-    """Raise ValueError unless ``step`` is a positive whole number."""
-    if not isinstance(step, int | np.integer) or isinstance(step, bool) or step < 1:
-        raise ValueError(f"step must be a positive whole number of pixels, got {step!r}")
-
-
 def axis_centres(length: int, step: int, reach: float) -> np.ndarray:
     """Centres of the patches on one axis of ``length`` pixels: (n,) float64, empty if not one patch fits."""
     room = length - 1 - 2 * reach

@@ -7,15 +7,20 @@ memory-mapped or stored as bytes never stand in memory as a whole in floating po
 
 from __future__ import annotations
 
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
+from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags, map_values
+from patchbag.runtime import check_random_state
 
 NULL_VARIANCE = 1e-10
+# rows projected together: in floating point they stay in the second-level cache
+BLOCK_ROWS = 1024
 
 
 class BagPCA(TransformerMixin, BaseEstimator):
@@ -36,6 +41,13 @@ class BagPCA(TransformerMixin, BaseEstimator):
     mean_ (d,), components_ (n_components_, d), explained_variance_ (n_components_,), explained_variance_ratio_
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "whiten": ["boolean"],
+        "max_samples": [Interval(Integral, 2, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
     def __init__(
         self, n_components: int = 64, *, whiten: bool = False, max_samples: int = 200_000, random_state: Any = None
     ) -> None:
@@ -44,11 +56,12 @@ class BagPCA(TransformerMixin, BaseEstimator):
         self.max_samples = max_samples
         self.random_state = random_state
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         bags = as_bags(X)
-        if not 1 <= self.n_components <= bags.dimension:
-            raise ValueError(f"n_components must be between 1 and the descriptors' {bags.dimension} dimensions")
-        sample = bags.sample(self.max_samples, self.random_state).astype(np.float64)
+        if self.n_components > bags.dimension:
+            raise ValueError(f"n_components={self.n_components} exceeds the descriptors' {bags.dimension} dimensions")
+        sample = bags.sample(self.max_samples, check_random_state(self.random_state)).astype(np.float64)
         if len(sample) < 2:
             raise ValueError(f"PCA needs at least two descriptors, got {len(sample)}")
         if not np.isfinite(sample).all():
@@ -83,7 +96,7 @@ class BagPCA(TransformerMixin, BaseEstimator):
             matrix = matrix * np.where(deviation > floor, 1 / np.maximum(deviation, floor), 0)
         dtype = np.float64 if bags.dtype == np.float64 else np.float32
         matrix, mean = matrix.astype(dtype), self.mean_.astype(dtype)
-        return map_values(bags, lambda rows: (rows.astype(dtype) - mean) @ matrix)
+        return map_values(bags, lambda rows: np.subtract(rows, mean, dtype=dtype) @ matrix, BLOCK_ROWS)
 
 
 class PerDescriptor(TransformerMixin, BaseEstimator):
@@ -100,13 +113,21 @@ class PerDescriptor(TransformerMixin, BaseEstimator):
     array([-1.,  1.])
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "transformer": [HasMethods(["fit", "transform"])],
+        "max_samples": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
     def __init__(self, transformer: Any, *, max_samples: int = 200_000, random_state: Any = None) -> None:
         self.transformer = transformer
         self.max_samples = max_samples
         self.random_state = random_state
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:
-        self.transformer_ = clone(self.transformer).fit(as_bags(X).sample(self.max_samples, self.random_state))
+        sample = as_bags(X).sample(self.max_samples, check_random_state(self.random_state))
+        self.transformer_ = clone(self.transformer).fit(sample)
         return self
 
     def transform(self, X: Any) -> Bags:

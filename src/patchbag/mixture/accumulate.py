@@ -31,13 +31,17 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 from numba import njit
 
-from patchbag.mixture.parameters import GaussianParameters
+from patchbag.mixture.parameters import LOG_ZERO, GaussianParameters
 
 CUTOFF = 1e-6
 # |mean| / σ above which second moments in float32 would lose more than two of their seven digits
 FAR = 10.0
-# Rows that are processed together: their log-densities stay in the second-level cache.
-BLOCK_FLOATS = 1 << 18
+# Rows that are processed together: they and their log-densities stay in the second-level cache, as far as the matrix
+# product is still efficient.
+BLOCK_FLOATS = 1 << 16
+BLOCK_ROWS = 256, 512
+# components that are compared in one go
+GROUP = 4
 
 
 @njit(cache=True, nogil=True, fastmath=True)
@@ -51,38 +55,76 @@ def _expand(values, center, inverse_scale, out):  # pragma: no cover - compiled
             out[t, d + j] = z * z
 
 
-# fastmath reorders the sums over components only; inputs are checked to be finite before.
+@njit(cache=True, nogil=True, fastmath=True, inline="always")
+def _larger(a, b):  # pragma: no cover - compiled
+    return a if a > b else b
+
+
+# fastmath reorders sums only; inputs are checked to be finite before.
 @njit(cache=True, nogil=True, fastmath=True)
-def _accumulate(logits, bias, rows, segments, importance, cutoff, s0, s12):  # pragma: no cover - compiled
-    """Add the posteriors of a block of rows and their moments to the segments' sums; return Σ log p(x_t)."""
-    n, n_components = logits.shape
-    width = rows.shape[1]
-    chosen = np.empty(n_components + 1, np.int64)
-    share = np.empty(n_components, logits.dtype)
-    log_likelihood = 0.0
+def _select(logits, bias, gap, top, hits, best, starts, chosen, share):  # pragma: no cover - compiled
+    """Components whose log-density is at most ``gap`` below the row's best; how many of them there are in all rows.
+
+    Those of row t are ``chosen[starts[t]:starts[t + 1]]``, and ``share`` says how far below they are.  Components
+    k, k + K/4, k + 2K/4 and k + 3K/4 are a group (siblings, in a mixture made by splitting), and only groups whose
+    largest value is near enough are looked into.  It is written for the compiler: maxima that it can vectorise, no
+    branch on a condition that nobody can predict, no index that could be negative.
+    """
+    n, k = logits.shape
+    g = k // GROUP
+    quarter = g // 4
+    count = 0
+    starts[0] = 0
     for t in range(n):
-        best = logits[t, 0] + bias[0]
-        for k in range(n_components):
-            logits[t, k] += bias[k]
-            best = max(best, logits[t, k])
-        # written without a branch: the condition is unpredictable
-        count = 0
-        for k in range(n_components):
-            chosen[count] = k
-            count += logits[t, k] >= best - cutoff
-        total = logits.dtype.type(0)
-        for i in range(count):
-            share[i] = np.exp(logits[t, chosen[i]] - best)
+        for i in range(g):
+            a = _larger(logits[t, i] + bias[i], logits[t, i + g] + bias[i + g])
+            b = _larger(logits[t, i + 2 * g] + bias[i + 2 * g], logits[t, i + 3 * g] + bias[i + 3 * g])
+            top[i] = _larger(a, b)
+        a = b = c = d = top[0]
+        for i in range(quarter):
+            a, b = _larger(a, top[i]), _larger(b, top[i + quarter])
+            c, d = _larger(c, top[i + 2 * quarter]), _larger(d, top[i + 3 * quarter])
+        for i in range(4 * quarter, g):
+            a = _larger(a, top[i])
+        highest = _larger(_larger(a, b), _larger(c, d))
+        best[t] = highest
+        lowest = highest - gap
+        n_hits = 0
+        for i in range(g):
+            hits[np.uint64(n_hits)] = i
+            n_hits += top[i] >= lowest
+        for i in range(n_hits):
+            first = hits[i]
+            for j in range(GROUP):
+                component = np.uint64(first + j * g)
+                value = logits[t, component] + bias[component]
+                chosen[np.uint64(count)] = component
+                share[np.uint64(count)] = value - highest
+                count += value >= lowest
+        starts[t + 1] = count
+    return count
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _add(starts, chosen, share, best, rows, segments, importance, s0, s12):  # pragma: no cover - compiled
+    """Add the posteriors of a block of rows and their moments to the segments' sums; return Σ log p(x_t)."""
+    width = s12.shape[2]
+    log_likelihood = 0.0
+    for t in range(len(starts) - 1):
+        total = share.dtype.type(0)
+        for i in range(starts[t], starts[t + 1]):
             total += share[i]
-        log_likelihood += importance[t] * (float(best) + np.log(float(total)))
+        log_likelihood += importance[t] * (float(best[t]) + np.log(float(total)))
         factor = importance[t] / total
+        # in a loop of its own: the counts shall not depend on whether there are moments to be summed
+        for i in range(starts[t], starts[t + 1]):
+            share[i] *= factor
         segment = segments[t]
-        for i in range(count):
+        for i in range(starts[t], starts[t + 1]):
             k = chosen[i]
-            p = share[i] * factor
-            s0[segment, k] += p
+            s0[segment, k] += share[i]
             for j in range(width):
-                s12[segment, k, j] += p * rows[t, j]
+                s12[segment, k, j] += share[i] * rows[t, j]
     return log_likelihood
 
 
@@ -99,6 +141,7 @@ def accumulate(
     parameters: GaussianParameters,
     importance: np.ndarray | None = None,
     cutoff: float = CUTOFF,
+    moments: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Standardised sums of one job: ``s0 (S, K)``, ``s12 (S, K, 2D)`` of [z, z²], and Σ log p(x).
 
@@ -110,16 +153,23 @@ def accumulate(
     segments : (N,) number of the segment that each descriptor belongs to
     importance : (N,) sample weights, ones by default
     cutoff : components whose density is below this fraction of the best one's are left out; at 1 only the best stays
+    moments : False leaves out the moments; s12 is then (S, K, 0)
     """
     dtype = compute_dtype(values.dtype)
     n, d = values.shape
     k = parameters.n_components
+    padding = -k % GROUP
     center, inverse_scale = parameters.center.astype(dtype), (1 / parameters.scale).astype(dtype)
-    projection, bias = parameters.projection.astype(dtype), parameters.bias.astype(dtype)
+    projection = np.asfortranarray(np.pad(parameters.projection.astype(dtype), ((0, 0), (0, padding))))
+    bias = np.pad(parameters.bias.astype(dtype), (0, padding), constant_values=LOG_ZERO)
     importance = np.ones(n, dtype) if importance is None else importance.astype(dtype)
-    s0, s12 = np.zeros((n_segments, k), dtype), np.zeros((n_segments, k, 2 * d), dtype)
-    block = min(max(BLOCK_FLOATS // k, 64), max(n, 1))
-    rows, logits = np.empty((block, 2 * d), dtype), np.empty((block, k), dtype)
+    s0, s12 = np.zeros((n_segments, k), dtype), np.zeros((n_segments, k, 2 * d if moments else 0), dtype)
+    block = min(int(np.clip(BLOCK_FLOATS // k, *BLOCK_ROWS)), max(n, 1))
+    rows, logits = np.empty((block, 2 * d), dtype), np.empty((block, k + padding), dtype)
+    top, hits = np.empty((k + padding) // GROUP, dtype), np.empty((k + padding) // GROUP + 1, np.uint32)
+    best, starts = np.empty(block, dtype), np.empty(block + 1, np.int64)
+    chosen, share = np.empty(logits.size + 1, np.uint32), np.empty(logits.size + 1, dtype)
+    gap = dtype.type(-np.log(cutoff))
     log_likelihood = 0.0
     for start in range(0, n, block):
         part = slice(start, min(start + block, n))
@@ -130,9 +180,9 @@ def accumulate(
         if not np.isfinite(np.vdot(rows[:m], rows[:m])):
             return s0, s12, float("nan")
         np.matmul(rows[:m], projection, out=logits[:m])
-        log_likelihood += _accumulate(
-            logits[:m], bias, rows[:m], segments[part], importance[part], dtype.type(-np.log(cutoff)), s0, s12
-        )
+        count = _select(logits[:m], bias, gap, top, hits, best, starts, chosen, share)
+        np.exp(share[:count], out=share[:count])
+        log_likelihood += _add(starts[: m + 1], chosen, share, best, rows, segments[part], importance[part], s0, s12)
     return s0, s12, log_likelihood
 
 
@@ -148,8 +198,9 @@ def raw_moments(s0: Any, s12: Any, parameters: GaussianParameters, wide: bool = 
     s = xp.asarray(parameters.scale, dtype=s0.dtype, device=device(s0))
     if wide:
         c, s, s0, s12 = (xp.astype(a, xp.float64, copy=False) for a in (c, s, s0, s12))
-    z1, z2, count = s12[..., :d], s12[..., d:], s0[..., None]
-    return s * z1 + c * count, s * s * z2 + 2 * c * s * z1 + c * c * count
+    offset = c * s0[..., None]
+    s1 = s * s12[..., :d] + offset
+    return s1, s * s * s12[..., d:] + c * (2 * s1 - offset)
 
 
 def log_densities(values: Any, parameters: GaussianParameters) -> Any:

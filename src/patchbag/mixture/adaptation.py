@@ -30,11 +30,15 @@ Cost: a few passes over N × D numbers an image, beyond the statistics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
@@ -42,7 +46,6 @@ from patchbag.mixture.statistics import Statistics, collect
 from patchbag.records import Records, shared
 from patchbag.runtime import parallel_map
 
-WEIGHT_PRIORS = ("universal", "uniform")
 # images adapted together: their temporaries stay in the cache
 BLOCK_NUMBERS = 1 << 18
 WEIGHT_TOLERANCE = 1e-3
@@ -115,16 +118,6 @@ def _first(wrong: Any) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(index, tuple(wrong.shape)))
 
 
-def check_options(relevance: float, variance_floor: float, weight_prior: str) -> None:
-    """Raise unless these options of :func:`adapt` make sense."""
-    if np.isnan(relevance) or relevance < 0:
-        raise ValueError(f"relevance must be a number ≥ 0, got {relevance!r}")
-    if not 0 < variance_floor < np.inf:
-        raise ValueError(f"variance_floor must be a positive fraction, got {variance_floor!r}")
-    if weight_prior not in WEIGHT_PRIORS:
-        raise ValueError(f"weight_prior must be one of {WEIGHT_PRIORS}, got {weight_prior!r}")
-
-
 def adapt(
     s0: Any,
     s1: Any,
@@ -147,7 +140,6 @@ def adapt(
     -------
     weights (..., K), means (..., K, D), variances (..., K, D), in the dtype of s1
     """
-    check_options(relevance, variance_floor, weight_prior)
     xp = array_namespace(s0, s1, s2)
     where = {"dtype": s1.dtype, "device": device(s1)}
     w, mu, sigma2 = (xp.asarray(a, **where) for a in (universal.weights, universal.means, universal.variances))
@@ -204,31 +196,28 @@ def adapt_statistics(statistics: Statistics, universal: GaussianParameters, **op
 
 
 def adapt_bags(
-    bags: Bags, universal: GaussianParameters, iterations: int = 1, n_threads: int | None = None, **options: Any
+    bags: Bags, universal: GaussianParameters, iterations: int = 1, n_jobs: int | None = None, **options: Any
 ) -> Mixtures:
     """MAP adaptation by ``iterations`` EM steps; from the second on, responsibilities come from the image's own model.
 
     Options are those of :func:`adapt`.
     """
-    if iterations < 1:
-        raise ValueError(f"iterations must be at least 1, got {iterations}")
-    statistics = collect(bags, universal, n_threads=n_threads)
-    mixtures = adapt_statistics(statistics, universal, **options)
+    mixtures = adapt_statistics(collect(bags, universal, n_jobs=n_jobs), universal, **options)
     if iterations == 1:
         return mixtures
+    work = partial(_adapt_further, universal=universal, iterations=iterations - 1, options=options)
     dtype = mixtures.means.dtype
-
-    def job(i: int) -> tuple[Any, ...]:
-        own = mixtures[i]
-        parameters = (own.weights[0], own.means[0], own.variances[0])
-        for _ in range(iterations - 1):
-            found = collect(bags[i : i + 1], check_parameters(*parameters), n_threads=1)
-            parameters = adapt(found.s0[0], found.s1[0], found.s2[0], universal, **options)
-        return parameters
-
-    columns = zip(*parallel_map(job, range(len(bags)), n_threads))
+    columns = zip(*parallel_map(work, zip(bags, mixtures.weights, mixtures.means, mixtures.variances), n_jobs))
     weights, means, variances = (np.stack(c).astype(dtype) for c in columns)
     return Mixtures(weights, means, variances, universal).check(what="adapted mixtures")
+
+
+def _adapt_further(job: tuple[Any, ...], universal: GaussianParameters, iterations: int, options: Any) -> Any:
+    values, parameters = job[0], job[1:]
+    for _ in range(iterations):
+        found = collect(Bags(values, [0, len(values)]), check_parameters(*parameters), n_jobs=1)
+        parameters = adapt(found.s0[0], found.s1[0], found.s2[0], universal, **options)
+    return parameters
 
 
 class MAPAdaptation(TransformerMixin, BaseEstimator):
@@ -241,15 +230,24 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
     variance_floor : smallest variance, as a fraction of the universal one
     weight_prior : ``"universal"`` or ``"uniform"`` (4.6 to the letter)
     mixture : universal model with ``weights_``, ``means_``, ``variances_``; by default the one the statistics carry
-    n_threads : threads for bags
+    n_jobs : workers for bags, None for those of the context
 
     Attributes
     ----------
     universal_ : GaussianParameters
 
     >>> MAPAdaptation(relevance=10).fit_transform(statistics)
-    Mixtures(weights=(120, 128), means=(120, 128, 50), variances=(120, 128, 50))
+    Mixtures(weights=(120, 8), means=(120, 8, 4), variances=(120, 8, 4))
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "relevance": [Interval(Real, 0, np.inf, closed="both")],
+        "iterations": [Interval(Integral, 1, None, closed="left")],
+        "variance_floor": [Interval(Real, 0, None, closed="neither")],
+        "weight_prior": [StrOptions({"universal", "uniform"})],
+        "mixture": [BaseEstimator, None],
+        "n_jobs": [Integral, None],
+    }
 
     def __init__(
         self,
@@ -259,19 +257,17 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
         variance_floor: float = 1e-3,
         weight_prior: str = "universal",
         mixture: Any = None,
-        n_threads: int | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         self.relevance = relevance
         self.iterations = iterations
         self.variance_floor = variance_floor
         self.weight_prior = weight_prior
         self.mixture = mixture
-        self.n_threads = n_threads
+        self.n_jobs = n_jobs
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
-        check_options(self.relevance, self.variance_floor, self.weight_prior)
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, got {self.iterations!r}")
         if self.mixture is not None:
             self.universal_ = check_parameters(self.mixture.weights_, self.mixture.means_, self.mixture.variances_)
         elif getattr(X, "universal", None) is not None:
@@ -284,11 +280,8 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Mixtures:
-        options = {
-            "relevance": self.relevance,
-            "variance_floor": self.variance_floor,
-            "weight_prior": self.weight_prior,
-        }
+        check_is_fitted(self, "universal_")
+        options = {name: getattr(self, name) for name in ("relevance", "variance_floor", "weight_prior")}
         if isinstance(X, Statistics):
             if self.iterations > 1:
                 raise ValueError(
@@ -301,4 +294,4 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
                     "them with the same UniversalStatistics"
                 )
             return adapt_statistics(X, self.universal_, **options)
-        return adapt_bags(as_bags(X), self.universal_, self.iterations, self.n_threads, **options)
+        return adapt_bags(as_bags(X), self.universal_, self.iterations, self.n_jobs, **options)

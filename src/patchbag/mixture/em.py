@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""The steps of EM for a diagonal Gaussian mixture, as functions of sums.
+r"""EM for a diagonal Gaussian mixture: its steps as functions of sums, and the loop around them.
 
 E-step: ``accumulate`` gives the sums S0, S1, S2 of the descriptors, job by job, so the data may be larger than memory.
 M-step (liu2010, eq. 4.3-4.5):
@@ -9,10 +9,13 @@ M-step (liu2010, eq. 4.3-4.5):
 (The poster liu2008 prints the variance without the division by :math:`S^0_k`; the thesis has it right.)
 
 Sums are float32 within a job of 16,384 descriptors and float64 across jobs, in the mixture's standardised coordinates:
-float32 descriptors keep their full accuracy, and the result does not depend on the number of threads.
+float32 descriptors keep their full accuracy, and the result does not depend on the number or the kind of workers.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,12 +24,53 @@ from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import JOB_ROWS
 from patchbag.runtime import parallel_map
 
+# small rises of the log-likelihood in a row that end EM
+PATIENCE = 2
+
+
+class Sample(NamedTuple):
+    """Descriptors ``(N, D)`` and their weights ``(N,)``, or None where all weigh the same."""
+
+    values: np.ndarray
+    weight: np.ndarray | None = None
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(N,) the weights, ones where all weigh the same."""
+        return np.ones(len(self.values)) if self.weight is None else self.weight
+
+    @property
+    def mass(self) -> float:
+        """The number of descriptors, or the sum of their weights."""
+        return float(len(self.values)) if self.weight is None else float(self.weight.sum())
+
+    def thin(self, step: int) -> Sample:
+        """Every ``step``-th descriptor; all of them for a step below two."""
+        if step < 2:
+            return self
+        weight = None if self.weight is None else self.weight[::step]
+        return Sample(np.ascontiguousarray(self.values[::step]), weight)
+
+
+class Climb(NamedTuple):
+    """Where EM came to: the mixture, the mean log-likelihood before every iteration, whether it came to rest there."""
+
+    parameters: GaussianParameters
+    log_likelihoods: list[float]
+    converged: bool
+    reseeded: int
+
+
+def _sums(job: Sample, parameters: GaussianParameters) -> tuple[np.ndarray, np.ndarray, float]:
+    rows = np.asarray(job.values)
+    return accumulate(rows, np.zeros(len(rows), np.int64), 1, parameters, job.weight)
+
 
 def expectation(
     values: np.ndarray,
     parameters: GaussianParameters,
     sample_weight: np.ndarray | None = None,
-    n_threads: int | None = None,
+    n_jobs: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Sums over all rows, in the mixture's standardised coordinates and in float64.
 
@@ -34,28 +78,18 @@ def expectation(
     -------
     s0 (K,), s12 (K, 2D), total log-likelihood
     """
-
-    def job(start: int) -> tuple[np.ndarray, np.ndarray, float]:
-        part = slice(start, start + JOB_ROWS)
-        rows = np.asarray(values[part])
-        weight = None if sample_weight is None else sample_weight[part]
-        return accumulate(rows, np.zeros(len(rows), np.int64), 1, parameters, weight)
-
+    parts = (slice(start, start + JOB_ROWS) for start in range(0, len(values), JOB_ROWS))
+    jobs = (Sample(values[part], None if sample_weight is None else sample_weight[part]) for part in parts)
     s0 = np.zeros(parameters.n_components)
     s12 = np.zeros((parameters.n_components, 2 * parameters.dimension))
     total = 0.0
-    for part0, part12, log_likelihood in parallel_map(job, range(0, len(values), JOB_ROWS), n_threads):
+    for part0, part12, log_likelihood in parallel_map(partial(_sums, parameters=parameters), jobs, n_jobs):
         s0 += part0[0]
         s12 += part12[0]
         total += log_likelihood
     if not np.isfinite(total):
         raise ValueError("descriptors are NaN or infinite, or lie too far from the mixture for their precision")
     return s0, s12, total
-
-
-def mass_of(values: np.ndarray, weight: np.ndarray | None) -> float:
-    """The number of descriptors, or the sum of their weights."""
-    return float(len(values)) if weight is None else float(weight.sum())
 
 
 def maximization(s0: np.ndarray, s12: np.ndarray, current: GaussianParameters, floor: np.ndarray) -> GaussianParameters:
@@ -68,6 +102,44 @@ def maximization(s0: np.ndarray, s12: np.ndarray, current: GaussianParameters, f
     means = np.where(empty[:, None], current.means, current.center + current.scale * z_mean)
     variances = np.where(empty[:, None], current.variances, current.scale**2 * z_variance)
     return check_parameters(s0 / s0.sum(), means, np.maximum(variances, floor))
+
+
+def climb(
+    sample: Sample,
+    parameters: GaussianParameters,
+    iterations: int,
+    floor: np.ndarray,
+    *,
+    tol: float = 0.0,
+    min_count: float = 0.0,
+    distance: float = 0.2,
+    n_jobs: int | None = None,
+) -> Climb:
+    """EM for at most ``iterations``, ending on an M-step.
+
+    Parameters
+    ----------
+    floor : (D,) smallest variance
+    tol : EM rests when the mean log-likelihood rises by less, ``PATIENCE`` times in a row
+    min_count : a component with fewer descriptors is given half of a heavy one, moved by ``distance`` deviations; with
+        sample weights, as if their mean were one: their unit is the caller's own affair
+    """
+    mass = sample.mass
+    unit = 1.0 if sample.weight is None else np.count_nonzero(sample.weight) / mass
+    history: list[float] = []
+    small = reseeded = 0
+    for _ in range(iterations):
+        s0, s12, log_likelihood = expectation(sample.values, parameters, sample.weight, n_jobs)
+        history.append(log_likelihood / mass)
+        parameters = maximization(s0, s12, parameters, floor)
+        empty = np.flatnonzero(unit * s0 < min_count)
+        if 0 < len(empty) < len(s0):
+            parameters = reseed(parameters, empty, np.argsort(-s0, kind="stable")[: len(empty)], distance)
+            reseeded += len(empty)
+        small = small + 1 if len(history) > 1 and abs(history[-1] - history[-2]) < tol else 0
+        if small == PATIENCE:
+            return Climb(parameters, history, True, reseeded)
+    return Climb(parameters, history, False, reseeded)
 
 
 def split(
@@ -86,6 +158,14 @@ def split(
         np.concatenate([means, parameters.means[which] + shift]),
         np.concatenate([parameters.variances, parameters.variances[which]]),
     )
+
+
+def reseed(parameters: GaussianParameters, empty: np.ndarray, heavy: np.ndarray, distance: float) -> GaussianParameters:
+    """Put half of each of the components ``heavy`` in the place of as many ``empty`` ones."""
+    halves = split(parameters, heavy, distance)
+    source = np.arange(parameters.n_components)
+    source[empty] = parameters.n_components + np.arange(len(empty))
+    return check_parameters(halves.weights[source], halves.means[source], halves.variances[source])
 
 
 def sums_of(parameters: GaussianParameters, mass: float) -> tuple[np.ndarray, np.ndarray]:

@@ -7,56 +7,60 @@ The components of two such mixtures have nothing to do with each other, so only 
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Self
+from functools import partial
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.mixture.em import Sample
 from patchbag.mixture.gaussian import UniversalMixture
-from patchbag.runtime import parallel_map
+from patchbag.mixture.statistics import CHUNK_ROWS
+from patchbag.mixture.training import train
+from patchbag.runtime import check_random_state, parallel_map
 
 
-def maximum_likelihood(bags: Bags, mixture: UniversalMixture, n_threads: int | None = None) -> Mixtures:
+def maximum_likelihood(
+    bags: Bags, mixture: UniversalMixture, n_jobs: int | None = None, projection: Any = None
+) -> Mixtures:
     """Every image's mixture trained from its own descriptors alone, by the schedule of ``mixture`` (unfitted).
 
-    A component keeps at least the schedule's ``variance_floor``; an image needs at least K descriptors.
+    A component keeps at least the schedule's ``variance_floor``; an image needs at least K descriptors.  That some
+    components are starved and re-seeded is the expected weakness of this baseline, and no news about an image.
     """
-    _check_sizes(bags, mixture)
-    weights, means, variances = _train(bags, mixture, n_threads, 0, len(bags))
+    if not isinstance(mixture.n_components, Integral):
+        raise ValueError(f"an image's mixture needs a number of components, not {mixture.n_components!r}")
+    small = np.flatnonzero(bags.sizes < mixture.n_components)
+    if len(small):
+        raise ValueError(
+            f"bag {small[0]} of {len(bags)} has {bags.sizes[small[0]]} descriptors, too few to train "
+            f"{mixture.n_components} Gaussians by maximum likelihood; use MAP adaptation or fewer components"
+        )
+    seed = check_random_state(mixture.random_state).randint(np.iinfo(np.int32).max)
+    schedule = {**mixture.schedule(), "n_jobs": 1, "random_state": seed}
+    work = partial(_train, schedule=schedule, projection=projection, total=len(bags))
+    found: list[tuple[np.ndarray, ...]] = []
+    for chunk in bags.chunks(CHUNK_ROWS):
+        jobs = [(len(found) + i, values) for i, values in enumerate(chunk)]
+        found.extend(parallel_map(work, jobs, n_jobs))
+    weights, means, variances = (np.stack(column) for column in zip(*found))
     return Mixtures(weights, means, variances, corresponding=False).check(what="image mixtures")
 
 
-def _check_sizes(bags: Bags, mixture: UniversalMixture) -> None:
-    n_components = int(mixture.n_components)
-    small = np.flatnonzero(bags.sizes < n_components)
-    if len(small):
-        raise ValueError(
-            f"bag {small[0]} of {len(bags)} has {bags.sizes[small[0]]} descriptors, too few to train {n_components} "
-            "Gaussians by maximum likelihood; use MAP adaptation or fewer components"
-        )
-
-
-def _train(
-    bags: Bags, mixture: UniversalMixture, n_threads: int | None, first: int, total: int
-) -> tuple[np.ndarray, ...]:
-    """Weights, means and variances of bags that are number ``first`` and following of ``total``."""
-    options = {**mixture.get_params(), "n_threads": 1}
-
-    def job(i: int) -> tuple[Any, ...]:
-        with warnings.catch_warnings():
-            # starved components are the expected weakness of this baseline, not news about each image
-            warnings.filterwarnings("ignore", message=".*were re-seeded")
-            try:
-                fitted = UniversalMixture(**options).fit(bags[i])
-            except ValueError as error:
-                raise ValueError(f"bag {first + i} of {total}: {error}") from error
-        return fitted.weights_, fitted.means_, fitted.variances_
-
-    return tuple(np.stack(c) for c in zip(*parallel_map(job, range(len(bags)), n_threads)))
+def _train(job: tuple[int, np.ndarray], schedule: dict[str, Any], projection: Any, total: int) -> tuple[Any, ...]:
+    number, values = job
+    if projection is not None:
+        values = projection.transform([values]).values
+    try:
+        found = train(Sample(values), **schedule)[0].parameters
+    except ValueError as error:
+        raise ValueError(f"bag {number} of {total}: {error}") from error
+    return found.weights, found.means, found.variances
 
 
 class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
@@ -66,18 +70,25 @@ class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
     ----------
     mixture : UniversalMixture that says how an image is trained; 16 components by default
     projection : a transformer of bags (``BagPCA``), fitted on the training bags; optional
-    n_threads : images trained at a time, all cores by default
+    n_jobs : workers, None for those of the context; each trains one image at a time
 
     Attributes
     ----------
     projection_ : the fitted projection, or None
     """
 
-    def __init__(self, mixture: Any = None, projection: Any = None, n_threads: int | None = None) -> None:
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "mixture": [HasMethods(["schedule"]), None],
+        "projection": [HasMethods(["fit", "transform"]), None],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(self, mixture: Any = None, projection: Any = None, n_jobs: int | None = None) -> None:
         self.mixture = mixture
         self.projection = projection
-        self.n_threads = n_threads
+        self.n_jobs = n_jobs
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:
         bags = as_bags(X).check_not_empty()
         self.projection_ = None if self.projection is None else clone(self.projection).fit(bags)
@@ -85,17 +96,5 @@ class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> Mixtures:
         check_is_fitted(self, "projection_")
-        bags = as_bags(X).check_not_empty()
-        schedule = UniversalMixture(16) if self.mixture is None else self.mixture
-        if not isinstance(schedule.n_components, int | np.integer):
-            raise ValueError(f"an image's mixture needs a number of components, not {schedule.n_components!r}")
-        _check_sizes(bags, schedule)
-        parts: list[tuple[np.ndarray, ...]] = []
-        done = 0
-        for chunk in bags.chunks(1 << 18):
-            if self.projection_ is not None:
-                chunk = self.projection_.transform(chunk)
-            parts.append(_train(chunk, schedule, self.n_threads, done, len(bags)))
-            done += len(chunk)
-        weights, means, variances = (np.concatenate(c) for c in zip(*parts))
-        return Mixtures(weights, means, variances, corresponding=False).check(what="image mixtures")
+        mixture = UniversalMixture(16) if self.mixture is None else self.mixture
+        return maximum_likelihood(as_bags(X).check_not_empty(), mixture, self.n_jobs, self.projection_)

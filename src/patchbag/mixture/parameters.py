@@ -18,10 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.registry import storable
+
 # A component of weight zero gets this instead of -inf: it never wins, and no inf - inf can arise.
 LOG_ZERO = -1e30
 
 
+@storable
 @dataclass(frozen=True)
 class GaussianParameters:
     """Weights ``(K,)``, means ``(K, D)`` and variances ``(K, D)`` of K diagonal Gaussians, in float64.

@@ -24,12 +24,10 @@ from fixed vectors.  Cost: one E-step of the sample each time.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from patchbag.mixture.accumulate import compute_dtype, log_densities
-from patchbag.mixture.em import split
+from patchbag.mixture.em import Sample, split
 from patchbag.mixture.parameters import GaussianParameters
 
 SAMPLE_ROWS = 16384
@@ -38,19 +36,11 @@ ROWS_PER_COMPONENT = 128
 POWER_ITERATIONS = 4
 
 
-class Sample(NamedTuple):
-    """Descriptors ``(R, D)`` that stand for all, and their weights ``(R,)``."""
-
-    values: np.ndarray
-    weight: np.ndarray
-
-
-def draw(values: np.ndarray, weight: np.ndarray | None, n_components: int) -> Sample:
+def draw(sample: Sample, n_components: int) -> Sample:
     """Evenly spaced descriptors, enough for ``n_components``."""
     size = min(SAMPLE_ROWS, max(2048, ROWS_PER_COMPONENT * n_components))
-    rows = slice(None, None, -(-len(values) // size))
-    part = np.asarray(values[rows]).astype(compute_dtype(values.dtype), copy=False)
-    return Sample(part, np.ones(len(part)) if weight is None else weight[rows])
+    values, weight = sample.thin(-(-len(sample.values) // size))
+    return Sample(np.asarray(values).astype(compute_dtype(values.dtype), copy=False), weight)
 
 
 def posteriors(sample: Sample, parameters: GaussianParameters) -> np.ndarray:
@@ -93,7 +83,7 @@ def relocate(
     """Join the two components that are most alike and split the one that gains most; None if nothing can be split."""
     share = posteriors(sample, parameters)
     labels = share.argmax(axis=1)
-    common = share.T @ (sample.weight[:, None] * share)
+    common = share.T @ (sample.weights[:, None] * share)
     norm = np.sqrt(np.maximum(np.diag(common), np.finfo(common.dtype).tiny))
     common = common / np.outer(norm, norm)
     np.fill_diagonal(common, -1)
@@ -142,7 +132,7 @@ def _standardized(
     sample: Sample, rows: np.ndarray, parameters: GaussianParameters, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     z = (sample.values[rows] - parameters.means[k]) / np.sqrt(parameters.variances[k])
-    return z, sample.weight[rows]
+    return z, sample.weights[rows]
 
 
 def _join(parameters: GaussianParameters, kept: int, freed: int) -> GaussianParameters:

@@ -20,17 +20,19 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Self
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import eigh
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import Interval, StrOptions
 
-ACTIONS = ("raise", "warn", "clip")
+from patchbag.registry import storable
+from patchbag.similarity.base import Kernel
 
 
+@storable
 @dataclass(frozen=True)
 class Definiteness:
     """What the eigenvalues of a Gram matrix say; ``str`` of it is a sentence."""
@@ -50,21 +52,13 @@ class Definiteness:
         )
 
 
-def check_gram(gram: Any) -> np.ndarray:
-    """A square symmetric float64 matrix, or an error that says what it is instead."""
-    gram = check_array(gram, dtype=np.float64, input_name="the Gram matrix")
-    if gram.shape[0] != gram.shape[1]:
-        raise ValueError(
-            f"a Gram matrix is square, got shape {gram.shape}; fit on the similarities of the training set to itself"
-        )
-    scale = float(np.abs(gram).max())
-    asymmetry = float(np.abs(gram - gram.T).max())
-    if asymmetry > 1e-3 * scale:
-        raise ValueError(f"the Gram matrix is not symmetric: K(i, j) and K(j, i) differ by up to {asymmetry:.3g}")
-    return (gram + gram.T) / 2
+def definiteness(gram: Any, tolerance: float = 1e-6) -> Definiteness:
+    """How far a symmetric matrix is from positive semidefinite.
 
-
-def _judge(eigenvalues: np.ndarray, tolerance: float) -> Definiteness:
+    >>> definiteness([[1.0, 2.0], [2.0, 1.0]]).smallest
+    -1.0
+    """
+    eigenvalues = eigh(np.asarray(gram, np.float64), eigvals_only=True)
     smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
     negative = eigenvalues < -tolerance * max(abs(smallest), abs(largest))
     total = float(np.abs(eigenvalues).sum())
@@ -72,23 +66,14 @@ def _judge(eigenvalues: np.ndarray, tolerance: float) -> Definiteness:
     return Definiteness(len(eigenvalues), smallest, largest, int(negative.sum()), mass, not negative.any())
 
 
-def definiteness(gram: Any, tolerance: float = 1e-6) -> Definiteness:
-    """How far a Gram matrix is from positive semidefinite.
-
-    >>> definiteness([[1.0, 2.0], [2.0, 1.0]]).smallest
-    -1.0
-    """
-    return _judge(eigh(check_gram(gram), eigvals_only=True), tolerance)
-
-
 def clip_eigenvalues(gram: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest semidefinite matrix, and the projection T that takes rows of similarities there: both ``(n, n)``."""
-    eigenvalues, vectors = eigh(check_gram(gram))
+    """The semidefinite matrix nearest to a symmetric one, and the projection T that takes rows there: both (n, n)."""
+    eigenvalues, vectors = eigh(np.asarray(gram, np.float64))
     kept = vectors[:, eigenvalues > 0]
     return (kept * eigenvalues[eigenvalues > 0]) @ kept.T, kept @ kept.T
 
 
-class DefiniteKernel(TransformerMixin, BaseEstimator):
+class DefiniteKernel(Kernel):
     """Checks the training Gram matrix, and repairs it on request; goes before a classifier with a precomputed kernel.
 
     Parameters
@@ -100,8 +85,13 @@ class DefiniteKernel(TransformerMixin, BaseEstimator):
     ----------
     definiteness_ : what was found;  projection_ : (n, n) or None where nothing was to repair
 
-    >>> make_pipeline(MixtureKernel("klk"), DefiniteKernel("clip"), SVC(kernel="precomputed"))
+    >>> make_pipeline(MixtureKernel("klk"), DefiniteKernel("clip"), SVC(kernel="precomputed"))  # doctest: +SKIP
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "action": [StrOptions({"raise", "warn", "clip"})],
+        "tolerance": [Interval(Real, 0, None, closed="left")],
+    }
 
     def __init__(self, action: str = "raise", *, tolerance: float = 1e-6) -> None:
         self.action = action
@@ -112,34 +102,39 @@ class DefiniteKernel(TransformerMixin, BaseEstimator):
         tags.input_tags.pairwise = True  # cross-validation cuts rows and columns
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """X : (n, n) similarities of the training samples to themselves."""
-        if self.action not in ACTIONS:
-            raise ValueError(f"action must be one of {ACTIONS}, got {self.action!r}")
-        gram = check_gram(X)
+    def _check(self, X: Any, fitted: bool = False) -> np.ndarray:
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="similarities")
+        if fitted and X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"expected similarities to the {self.n_features_in_} training samples, got {X.shape[1]} columns"
+            )
+        if fitted:
+            return X
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"a Gram matrix is square, got shape {X.shape}; fit on the similarities of the training set to itself"
+            )
+        asymmetry = float(np.abs(X - X.T).max())
+        if asymmetry > 1e-3 * float(np.abs(X).max()):
+            raise ValueError(f"the Gram matrix is not symmetric: K(i, j) and K(j, i) differ by up to {asymmetry:.3g}")
+        return (X + X.T) / 2
+
+    def _fit(self, gram: np.ndarray) -> None:
         self.definiteness_ = definiteness(gram, self.tolerance)
         self.n_features_in_ = len(gram)
         self.projection_ = None
         if self.definiteness_.definite:
-            return self
+            return
         if self.action == "clip":
             self.projection_ = clip_eigenvalues(gram)[1]
-            return self
+            return
         advice = (
             "a classifier on it may be far off (an SVM most of all, a linear one on rows of similarities least): raise "
             "the relevance factor of the adaptation, or clip it with DefiniteKernel('clip')"
         )
         if self.action == "raise":
             raise ValueError(f"{self.definiteness_}; {advice}")
-        warnings.warn(f"{self.definiteness_}; {advice}", stacklevel=2)
-        return self
+        warnings.warn(f"{self.definiteness_}; {advice}", stacklevel=5)
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Rows of similarities to the training samples ``(m, n)``, projected where the training matrix was clipped."""
-        check_is_fitted(self, "definiteness_")
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="similarities")
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"expected similarities to the {self.n_features_in_} training samples, got {X.shape[1]} columns"
-            )
+    def _compare(self, X: np.ndarray) -> np.ndarray:
         return X if self.projection_ is None else X @ self.projection_

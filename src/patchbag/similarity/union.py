@@ -9,11 +9,14 @@ correspondences of geometric blur at edge points, ``K = sum_i alpha_i K_i`` (eq.
 * ``FeatureChannels`` describes images in several ways; an image is described once by each, however many kernels use it.
 * ``KernelUnion`` holds named branches, each a pipeline that ends in a kernel.  ``Channel("gb")`` as a branch's first
   step picks what the branch works on; a branch may also start with a feature extractor of its own and take images.
-* The result is an (n, n_ref, k) array, one layer a kernel, as ``GaussianProcessCategorizer`` and
+* The result is an (n, n_ref, k) array, one layer a kernel, as ``GaussianProcessClassifier`` and
   :func:`~patchbag.classifiers.gaussian_process.kernel_stack.stack_kernels` take it.
 
 ``use`` names the kernels that take part; the others are neither fitted nor computed.  So a union can list every kernel
 there is, and a person chooses by name.
+
+Branches that differ in their kernel alone share the steps before it and, where the class of kernel can, its work: "GB"
+and "GBdist" are made in one pass over the distances of descriptors.
 
 Cost: that of the branches, one after the other; 8 n n_ref k bytes.
 """
@@ -21,15 +24,19 @@ Cost: that of the branches, one after the other; 8 n n_ref k bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import TransformerMixin, clone
+from joblib import hash as content_hash
+from sklearn.base import _fit_context, clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.similarity.base import Kernel, is_kernel
 
-class KernelUnion(TransformerMixin, _BaseComposition):
+
+class KernelUnion(Kernel, _BaseComposition):
     """Several kernels of the same images, stacked.
 
     Parameters
@@ -40,6 +47,7 @@ class KernelUnion(TransformerMixin, _BaseComposition):
     Attributes
     ----------
     branches_ : list of (name, fitted branch) of those in use
+    groups_ : names of branches that share all steps but the kernel
 
     >>> union = KernelUnion([
     ...     ("pmk", make_pipeline(Channel("sift"), BagPCA(10), PyramidMatchKernel())),
@@ -48,6 +56,8 @@ class KernelUnion(TransformerMixin, _BaseComposition):
     >>> union.fit_transform(channels).shape                                             # doctest: +SKIP
     (120, 120, 2)
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"branches": [list], "use": ["array-like", str, None]}
 
     def __init__(self, branches: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
         self.branches = branches
@@ -76,38 +86,63 @@ class KernelUnion(TransformerMixin, _BaseComposition):
         unknown = [name for name in names if name not in known]
         if unknown or not names or len(set(names)) < len(names):
             raise ValueError(f"use must name some of the kernels {', '.join(known)}, each once; got {self.use!r}")
+        vectors = next((name for name in names if not is_kernel(known[name])), None)
+        if vectors is not None:
+            raise ValueError(
+                f"branch {vectors!r} does not end in a kernel, which gives one value per reference image; end it in "
+                "one such as InnerProductKernel()"
+            )
         return [(name, known[name]) for name in names]
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the branches; the images of X are the references of every kernel."""
-        self.branches_ = [(name, clone(branch).fit(X, y)) for name, branch in self.chosen()]
+        self._fit_gram(X, y)
         return self
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """(n, n, k) kernels of the reference images."""
-        fitted, kernels = [], []
-        for name, branch in self.chosen():
-            branch = clone(branch)
-            kernels.append((name, branch.fit_transform(X, y)))
-            fitted.append((name, branch))
-        stack = _stack(kernels, len(X), len(X))
-        self.branches_ = fitted
-        return stack
+        return self._fit_gram(X, y)
+
+    def _fit_gram(self, X: Any, y: Any = None) -> np.ndarray:
+        branches = {name: clone(branch) for name, branch in self.chosen()}
+        groups: dict[str, list[str]] = {}
+        for name, branch in branches.items():
+            groups.setdefault(content_hash(_parts(branch)[0]), []).append(name)
+        grams: dict[str, Any] = {}
+        for names in groups.values():
+            steps, _ = _parts(branches[names[0]])
+            data = Pipeline(steps).fit_transform(X, y) if steps else X
+            for name in names[1:] if steps else []:
+                branches[name].steps[:-1] = steps
+            grams |= _of_each_class("fit_transform_all", {name: branches[name] for name in names}, data)
+        self.branches_, self.groups_ = list(branches.items()), list(groups.values())
+        return np.stack([np.asarray(grams[name], dtype=np.float64) for name in branches], axis=2)
 
     def transform(self, X: Any) -> np.ndarray:
         """(m, n_ref, k) kernels between m images and the references."""
         check_is_fitted(self, "branches_")
-        return _stack([(name, branch.transform(X)) for name, branch in self.branches_], len(X))
+        branches, rows = dict(self.branches_), dict[str, Any]()
+        for names in getattr(self, "groups_", [[name] for name in branches]):
+            steps, _ = _parts(branches[names[0]])
+            data = Pipeline(steps).transform(X) if steps else X
+            rows |= _of_each_class("transform_all", {name: branches[name] for name in names}, data)
+        return np.stack([np.asarray(rows[name], dtype=np.float64) for name in branches], axis=2)
 
 
-def _stack(kernels: list[tuple[str, Any]], n: int, n_reference: int | None = None) -> np.ndarray:
-    width = n_reference
-    for name, kernel in kernels:
-        shape = np.shape(kernel)
-        width = shape[1] if width is None and len(shape) == 2 else width
-        if shape != (n, width):
-            raise ValueError(
-                f"branch {name!r} gave an array of shape {shape} for {n} images, expected ({n}, {width}): "
-                "one kernel value a reference image; end the branch in a kernel such as InnerProductKernel()"
-            )
-    return np.stack([np.asarray(kernel, dtype=np.float64) for _, kernel in kernels], axis=2)
+def _parts(branch: Any) -> tuple[list[tuple[str, Any]], Kernel]:
+    """The steps before the kernel, and the kernel."""
+    return (branch.steps[:-1], branch.steps[-1][1]) if isinstance(branch, Pipeline) else ([], branch)
+
+
+def _of_each_class(method: str, branches: dict[str, Any], data: Any) -> dict[str, Any]:
+    """``fit_transform_all`` or ``transform_all`` of the kernels of each class."""
+    kernels: dict[type[Kernel], dict[str, Kernel]] = {}
+    for name, branch in branches.items():
+        kernel = _parts(branch)[1]
+        kernels.setdefault(type(kernel), {})[name] = kernel
+    found: dict[str, Any] = {}
+    for kind, own in kernels.items():
+        found |= zip(own, getattr(kind, method)(list(own.values()), data))
+    return found

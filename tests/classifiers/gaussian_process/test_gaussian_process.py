@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
 from oracles.gaussian_process import joint_log_evidence, posterior
-from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.gaussian_process.combination import learn_combination
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior
 
@@ -22,11 +22,11 @@ TRAIN, TEST = [GOOD[:N, :N], NOISE[:N, :N]], [GOOD[N:, :N], NOISE[N:, :N]]
 
 @pytest.fixture(scope="module")
 def fitted():
-    return GaussianProcessCategorizer().fit(TRAIN, Y[:N])
+    return GaussianProcessClassifier().fit(TRAIN, Y[:N])
 
 
 def test_mean_variance_and_evidence_equal_the_paper_s_equations():
-    model = GaussianProcessCategorizer(optimize=None, noise=0.1, weights=[0.5, 2.0]).fit(TRAIN, Y[:N])
+    model = GaussianProcessClassifier(optimize=None, noise=0.1, weights=[0.5, 2.0]).fit(TRAIN, Y[:N])
     kernel = 0.5 * TRAIN[0] + 2.0 * TRAIN[1]
     targets = np.where(Y[:N, None] == np.unique(Y), 1.0, -1.0)
     mean, variance = posterior(kernel, targets, 0.1, 0.5 * TEST[0] + 2.0 * TEST[1], np.full(M, 2.5))
@@ -54,7 +54,7 @@ def test_probabilities_sum_to_one_and_follow_the_decision(fitted):
 def test_two_classes_are_one_problem_and_their_probability_is_phi():
     two = Y != "dog"
     train, test = np.flatnonzero(two[:N]), N + np.flatnonzero(two[N:])
-    model = GaussianProcessCategorizer(optimize=None, noise=0.1, calibrate=False)
+    model = GaussianProcessClassifier(optimize=None, noise=0.1, calibrate=False)
     model.fit(GOOD[np.ix_(train, train)], Y[train])
     mean, variance = model.predict_soft_labels(GOOD[np.ix_(test, train)])
     assert mean.shape == (len(test), 1)
@@ -66,7 +66,7 @@ def test_two_classes_are_one_problem_and_their_probability_is_phi():
 
 def test_an_update_equals_fitting_with_the_image():
     for extra in ({}, {"classwise": True}):
-        model = GaussianProcessCategorizer(optimize=None, noise=0.05, **extra)
+        model = GaussianProcessClassifier(optimize=None, noise=0.05, **extra)
         more = clone(model).fit(GOOD[: N + 2, : N + 2], Y[: N + 2])
         updated = model.fit(GOOD[:N, :N], Y[:N])
         updated.update(GOOD[N : N + 1, :N], Y[N])
@@ -78,7 +78,7 @@ def test_an_update_equals_fitting_with_the_image():
 
 
 def test_an_update_uses_the_new_image_for_the_mean_self_kernel():
-    model = GaussianProcessCategorizer(optimize=None, noise=0.05).fit(GOOD[:N, :N], Y[:N])
+    model = GaussianProcessClassifier(optimize=None, noise=0.05).fit(GOOD[:N, :N], Y[:N])
     model.update(GOOD[N : N + 1, :N], Y[N], diagonal=[10.0])
     rows = GOOD[N + 1 :, : N + 1]
     expected = model.predict_soft_labels(rows, diagonal=np.full(len(rows), (N + 10.0) / (N + 1)))[1]
@@ -87,7 +87,7 @@ def test_an_update_uses_the_new_image_for_the_mean_self_kernel():
 
 @pytest.mark.parametrize("classwise", [False, True])
 def test_a_refused_update_leaves_the_model_as_it_was(classwise):
-    model = GaussianProcessCategorizer(optimize=None, noise=0.05, classwise=classwise).fit(GOOD[:N, :N], Y[:N])
+    model = GaussianProcessClassifier(optimize=None, noise=0.05, classwise=classwise).fit(GOOD[:N, :N], Y[:N])
     before, evidence = model.predict_proba(GOOD[N:, :N]), model.log_evidence_
     for factor in (5.0, 1e200):
         with pytest.raises(ValueError, match="does not fit the training kernel: together they are not positive def"):
@@ -102,7 +102,7 @@ def test_a_refused_update_leaves_the_model_as_it_was(classwise):
 
 
 def test_classwise_weights_have_one_row_a_class_and_explain_each_class_better(fitted):
-    model = GaussianProcessCategorizer(classwise=True).fit(TRAIN, Y[:N])
+    model = GaussianProcessClassifier(classwise=True).fit(TRAIN, Y[:N])
     assert model.weights_.shape == (3, 2)
     assert model.noise_.shape == (3,)
     assert model.log_evidence_ > fitted.log_evidence_ - 1e-2
@@ -117,7 +117,7 @@ def one_certain_class():
 
 def test_classwise_probabilities_use_the_noise_of_each_class():
     kernels = one_certain_class()
-    model = GaussianProcessCategorizer(classwise=True).fit(list(kernels), Y[:N])
+    model = GaussianProcessClassifier(classwise=True).fit(list(kernels), Y[:N])
     rows = list(kernels[:, :6])
     mean, variance = model.predict_soft_labels(rows)
     assert model.noise_[0] < 1e-4 < 0.1 < model.noise_[1:].min()
@@ -131,7 +131,7 @@ def test_classwise_probabilities_use_the_noise_of_each_class():
 
 
 def test_probit_likelihood_classifies_and_calibrates():
-    model = GaussianProcessCategorizer(likelihood="probit").fit(TRAIN, Y[:N])
+    model = GaussianProcessClassifier(likelihood="probit").fit(TRAIN, Y[:N])
     p = model.predict_proba(TEST)
     assert np.mean(model.predict(TEST) == Y[N:]) > 0.75
     assert np.isfinite(p).all() and p.max() < 1.0
@@ -141,11 +141,11 @@ def test_probit_likelihood_classifies_and_calibrates():
 
 @pytest.mark.parametrize("approximation", ["fitc", "nystroem"])
 def test_inducing_images_report_their_error_and_approach_the_exact_process(approximation):
-    exact = GaussianProcessCategorizer(optimize=None, noise=0.1).fit(GOOD[:N, :N], Y[:N])
+    exact = GaussianProcessClassifier(optimize=None, noise=0.1).fit(GOOD[:N, :N], Y[:N])
     expected = exact.predict_soft_labels(GOOD[N:, :N])[0]
     errors, differences = [], []
     for m in (5, 20, 45):
-        model = GaussianProcessCategorizer(optimize=None, noise=0.1, n_inducing=m, approximation=approximation)
+        model = GaussianProcessClassifier(optimize=None, noise=0.1, n_inducing=m, approximation=approximation)
         model.fit(GOOD[:N, :N], Y[:N])
         errors.append(model.trace_error_)
         differences.append(np.abs(model.predict_soft_labels(GOOD[N:, :N])[0] - expected).max())
@@ -154,7 +154,7 @@ def test_inducing_images_report_their_error_and_approach_the_exact_process(appro
 
 
 def test_restarts_are_reproducible_and_not_worse(fitted):
-    model = GaussianProcessCategorizer(n_restarts=2, random_state=0)
+    model = GaussianProcessClassifier(n_restarts=2, random_state=0)
     first, second = clone(model).fit(TRAIN, Y[:N]), clone(model).fit(TRAIN, Y[:N])
     np.testing.assert_array_equal(first.weights_, second.weights_)
     assert first.log_evidence_ >= fitted.log_evidence_ - 1e-6
@@ -169,7 +169,7 @@ def test_the_best_of_all_starts_is_kept(monkeypatch):
         return results[-1]
 
     monkeypatch.setattr("patchbag.classifiers.gaussian_process.classifier.learn_combination", note)
-    model = GaussianProcessCategorizer(weights=[0.1, 30.0], n_restarts=4, random_state=0, max_iter=1).fit(TRAIN, Y[:N])
+    model = GaussianProcessClassifier(weights=[0.1, 30.0], n_restarts=4, random_state=0, max_iter=1).fit(TRAIN, Y[:N])
     objectives = [found.objective for found in results]
     assert len(objectives) == 5 and len(np.unique(np.array(starts)[:, 0])) == 5
     assert 0 < np.argmin(objectives) < 4
@@ -180,13 +180,13 @@ def test_learned_noise_ends_at_its_floor_where_the_labels_have_none():
     codes = np.arange(30) % 3
     blocks = (codes[:, None] == codes).astype(float)
     for start, floor in ((1e-2, 1e-6), (1e-8, 1e-8)):
-        model = GaussianProcessCategorizer(noise=start).fit(blocks, codes)
+        model = GaussianProcessClassifier(noise=start).fit(blocks, codes)
         assert model.noise_ == pytest.approx(floor, rel=1e-2)
 
 
 def test_the_unit_of_the_kernel_changes_neither_answers_nor_inducing_images():
     for settings in ({}, {"n_inducing": 20}, {"classwise": True}):
-        model = GaussianProcessCategorizer(**settings)
+        model = GaussianProcessClassifier(**settings)
         expected = clone(model).fit(TRAIN, Y[:N])
         for unit in (2e8, 1e-8):
             found = clone(model).fit([unit * TRAIN[0], TRAIN[1]], Y[:N])
@@ -196,19 +196,19 @@ def test_the_unit_of_the_kernel_changes_neither_answers_nor_inducing_images():
 
 
 def test_fixed_weights_are_one_whatever_the_unit():
-    model = GaussianProcessCategorizer(optimize="noise").fit([3.0 * TRAIN[0], TRAIN[1]], Y[:N])
+    model = GaussianProcessClassifier(optimize="noise").fit([3.0 * TRAIN[0], TRAIN[1]], Y[:N])
     np.testing.assert_array_equal(model.weights_, [1.0, 1.0])
 
 
 def test_an_optimisation_that_runs_out_of_iterations_says_so(monkeypatch):
     monkeypatch.setattr("patchbag.classifiers.gaussian_process.classifier.MAX_ITER", 2)
     with pytest.warns(RuntimeWarning, match="had not converged after max_iter=2 iterations; raise max_iter"):
-        GaussianProcessCategorizer(max_iter=2).fit(TRAIN, Y[:N])
+        GaussianProcessClassifier(max_iter=2).fit(TRAIN, Y[:N])
 
 
 def test_repeated_images_with_tiny_noise_do_not_break_the_learning():
     twice = np.kron(np.ones((2, 2)), 1e6 * GOOD[:N, :N])
-    model = GaussianProcessCategorizer(noise=1e-9, optimize="weights").fit(twice, np.tile(Y[:N], 2))
+    model = GaussianProcessClassifier(noise=1e-9, optimize="weights").fit(twice, np.tile(Y[:N], 2))
     assert np.isfinite(model.log_evidence_)
     assert np.isfinite(model.predict_proba(twice[:5])).all()
 
@@ -218,7 +218,7 @@ def test_probabilities_are_finite_for_degenerate_kernels():
     labels = ["a", "b", "c", "a", "b", "c"]
     for noise in (1e-6, 1.0):
         for likelihood in ("gaussian", "probit"):
-            model = GaussianProcessCategorizer(noise=noise, likelihood=likelihood).fit(same, labels)
+            model = GaussianProcessClassifier(noise=noise, likelihood=likelihood).fit(same, labels)
             assert np.isfinite(model.predict_proba(same)).all()
             assert np.isfinite(model.predict_proba(np.zeros((2, 6)), diagonal=[0.0, 0.0])).all()
 
@@ -228,14 +228,14 @@ def test_probabilities_are_finite_for_degenerate_kernels():
     [
         ({}, ["a"] * N, r"all 45 labels are \['a'\]; a classifier needs at least two"),
         ({}, list(Y[: N - 1]), "45 images in the kernel but 44 labels"),
-        ({"likelihood": "logit"}, Y[:N], "likelihood must be one of"),
-        ({"optimize": "no"}, Y[:N], "optimize must be one of"),
-        ({"approximation": "no"}, Y[:N], "approximation must be one of"),
+        ({"likelihood": "logit"}, Y[:N], "'likelihood' parameter of .* must be a str among"),
+        ({"optimize": "no"}, Y[:N], "'optimize' parameter of .* must be a str among"),
+        ({"approximation": "no"}, Y[:N], "'approximation' parameter of .* must be a str among"),
         ({"kernel": "rbf"}, Y[:N], "kernel must be 'precomputed'"),
-        ({"noise": 0.0}, Y[:N], "need noise > 0"),
-        ({"l1": np.nan}, Y[:N], "l1 >= 0"),
-        ({"l2": np.inf}, Y[:N], "l2 >= 0"),
-        ({"n_restarts": -1}, Y[:N], "n_restarts must be a whole number from 0 on, got -1"),
+        ({"noise": 0.0}, Y[:N], "'noise' parameter of .* must be a float"),
+        ({"l1": np.nan}, Y[:N], "'l1' parameter of .* must be a float"),
+        ({"l2": np.inf}, Y[:N], "'l2' parameter of .* must be a float"),
+        ({"n_restarts": -1}, Y[:N], "'n_restarts' parameter of .* must be an int in the range"),
         ({}, np.eye(3, dtype=int)[np.arange(N) % 3], r"one label for each image.* got an array of shape \(45, 3\)"),
         ({}, Y[:N, None], r"one label for each image.* got an array of shape \(45, 1\)"),
         ({"weights": [1.0]}, Y[:N], "weights must be 2 numbers"),
@@ -246,20 +246,20 @@ def test_probabilities_are_finite_for_degenerate_kernels():
 )
 def test_bad_training_input_is_a_clear_error(parameters, labels, message):
     with pytest.raises(ValueError, match=message):
-        GaussianProcessCategorizer(**parameters).fit(TRAIN, labels)
+        GaussianProcessClassifier(**parameters).fit(TRAIN, labels)
 
 
 @pytest.mark.parametrize("settings", [{}, {"likelihood": "probit"}, {"n_inducing": 9}, {"classwise": True}])
 def test_no_images_have_no_probabilities(settings):
     for labels, n_classes in ((Y[:N], 3), (Y[:N] == "cat", 2)):
-        model = GaussianProcessCategorizer(optimize=None, **settings).fit(GOOD[:N, :N], labels)
+        model = GaussianProcessClassifier(optimize=None, **settings).fit(GOOD[:N, :N], labels)
         assert model.predict_proba(np.empty((0, N))).shape == (0, n_classes)
         assert len(model.predict(np.empty((0, N)))) == 0
 
 
 @pytest.mark.parametrize("settings", [{}, {"weights": [100.0]}, {"likelihood": "probit"}, {"n_inducing": 9}])
 def test_kernel_values_that_overflow_are_an_error_that_names_the_image(settings):
-    model = GaussianProcessCategorizer(optimize=None, **settings).fit(GOOD[:N, :N], Y[:N])
+    model = GaussianProcessClassifier(optimize=None, **settings).fit(GOOD[:N, :N], Y[:N])
     rows = GOOD[N : N + 3, :N].copy()
     rows[1] = 1e308
     with pytest.raises(ValueError, match=r"image 1 of 3 are not finite: its kernel values reach 1e\+308"):
@@ -283,13 +283,13 @@ def test_bad_test_input_is_a_clear_error(fitted):
         fitted.update([k[:1] for k in TEST], "horse")
     with pytest.raises(ValueError, match="one image at a time"):
         fitted.update(TEST, "cat")
-    repaired = GaussianProcessCategorizer(repair=True, optimize=None)
+    repaired = GaussianProcessClassifier(repair=True, optimize=None)
     values, vectors = np.linalg.eigh(GOOD[:N, :N])
     repaired.fit((vectors * np.append(-1.0, values[1:])) @ vectors.T, Y[:N])
     with pytest.raises(ValueError, match="cannot extend a repaired kernel"):
         repaired.update(GOOD[N : N + 1, :N], "cat")
     with pytest.raises(ValueError, match="negative value"):
-        GaussianProcessCategorizer("distance").fit(-GOOD[:N, :N], Y[:N])
+        GaussianProcessClassifier("distance").fit(-GOOD[:N, :N], Y[:N])
 
 
 def test_posterior_appended_label_by_label_equals_the_batch():

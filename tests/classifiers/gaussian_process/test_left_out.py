@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.gaussian_process.left_out import choose_spread, left_out_labels
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior
 
@@ -38,7 +38,7 @@ def test_stated_probabilities_are_as_large_as_the_share_of_right_answers(setting
     train, test = np.arange(10 * n_classes), np.arange(10 * n_classes, len(y))
     found = {}
     for calibrate in (False, True):
-        model = GaussianProcessCategorizer(calibrate=calibrate, **settings).fit(kernel[np.ix_(train, train)], y[train])
+        model = GaussianProcessClassifier(calibrate=calibrate, **settings).fit(kernel[np.ix_(train, train)], y[train])
         found[calibrate] = model.predict_proba(kernel[np.ix_(test, train)]), model
     (plain, without), (calibrated, model) = found[False], found[True]
     assert without.spread_ == 1.0 and model.spread_ != 1.0
@@ -62,4 +62,4 @@ def test_few_images_move_the_spread_little():
 @pytest.mark.parametrize("settings", [{"likelihood": "probit"}, {"n_inducing": 10}])
 def test_other_posteriors_are_not_calibrated(settings):
     kernel, y = scene(3, 8)
-    assert GaussianProcessCategorizer(**settings).fit(kernel, y).spread_ == 1.0
+    assert GaussianProcessClassifier(**settings).fit(kernel, y).spread_ == 1.0

@@ -79,13 +79,12 @@ def test_kernel_works_with_a_precomputed_svm(words):
 
 def test_wrong_input_is_named(words):
     A, B = words
+    model = HistogramKernel().fit(B)
     with pytest.raises(ValueError, match="histogram 4 of 20 has a negative entry"):
-        histogram_kernel(np.where(np.arange(20)[:, None] == 4, -A, A), B)
-    with pytest.raises(ValueError, match="NaN"):
-        histogram_kernel(A * np.nan, B)
-    with pytest.raises(ValueError, match="30 and of 29 words"):
-        histogram_kernel(A, B[:, 1:])
-    with pytest.raises(ValueError, match="kernel must be one of"):
+        model.transform(np.where(np.arange(20)[:, None] == 4, -A, A))
+    with pytest.raises(ValueError, match="29 and of 30 words"):
+        model.transform(A[:, 1:])
+    with pytest.raises(ValueError, match="The 'kernel' parameter of HistogramKernel must be"):
         HistogramKernel("rbf").fit(A)
     with pytest.raises(ValueError, match="mean distance is 0"):
         HistogramKernel(exponential=True).fit(A[[0, 0]])

@@ -2,36 +2,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from patchbag.bags import Bags
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import check_parameters
-from patchbag.similarity.mixtures import matching, one_to_one, point_estimates
-from patchbag.similarity.mixtures.context import ContextualSimilarity, contextual_similarity
-from patchbag.similarity.mixtures.kernel import MixtureKernel, product_kernel, symmetric_kl
-from patchbag.similarity.mixtures.references import ReferenceWeights, reference_weights, sampled_weights
+from patchbag.similarity.mixtures.context import ContextualSimilarity
+from patchbag.similarity.mixtures.kernel import DIVERGENCE_MATCHINGS, PRODUCT_MATCHINGS, MixtureKernel, product_kernel
+from patchbag.similarity.mixtures.references import ReferenceWeights
 
-ONE_TO_ONE = {
-    "product_kernel": product_kernel,
-    "symmetric_kl": symmetric_kl,
-    "reference_weights": reference_weights,
-    "contextual_similarity": lambda P, Q: contextual_similarity(P, Q, P[0]),
-    "kl_one_to_one": one_to_one.kl_one_to_one,
-    "symmetric_kl_one_to_one": one_to_one.symmetric_kl_one_to_one,
-    "product_one_to_one": one_to_one.product_one_to_one,
-}
-FUNCTIONS = {
-    **ONE_TO_ONE,
-    "kl_matched": matching.kl_matched,
-    "kl_variational": matching.kl_variational,
-    "product_one_to_many": matching.product_one_to_many,
-    "product_matched": matching.product_matched,
-    "bhattacharyya_bound": matching.bhattacharyya_bound,
-    "kl_unscented": point_estimates.kl_unscented,
-    "kl_monte_carlo": point_estimates.kl_monte_carlo,
-    "monte-carlo": lambda P, Q: symmetric_kl(P, Q, "monte-carlo"),
-    "all": lambda P, Q: reference_weights(P, Q, matching="all"),
-}
+ONE_TO_ONE = [MixtureKernel(), MixtureKernel("klk", gamma=1.0), ReferenceWeights(), ContextualSimilarity()]
+ALL = [
+    *ONE_TO_ONE,
+    *(MixtureKernel(matching=name) for name in PRODUCT_MATCHINGS[1:]),
+    *(MixtureKernel("klk", matching=name, gamma=1.0, n_samples=10) for name in DIVERGENCE_MATCHINGS[1:]),
+    ReferenceWeights(matching="all"),
+    ContextualSimilarity(matching="all"),
+]
 
 
 def spoiled(mixtures, field, value):
@@ -40,66 +27,53 @@ def spoiled(mixtures, field, value):
     return replace(mixtures, **{field: a})
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_name_the_image_and_the_fault(make_mixtures, name):
-    function, P, Q = FUNCTIONS[name], make_mixtures(3, seed=1), make_mixtures(4, seed=2)
-    function(P, Q)
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_the_image_and_the_fault_are_named(make_mixtures, estimator):
+    P, Q = make_mixtures(3, seed=1), make_mixtures(4, seed=2)
+    fitted = estimator.fit(Q)
+    assert fitted.transform(P).shape == (3, 4)
     for field, value, fault in (
         ("means", np.nan, "a mean that is NaN"),
         ("variances", 0.0, "a variance that is not positive"),
         ("weights", 0.5, "weights that do not sum to one"),
     ):
-        with pytest.raises(ValueError, match=f"the references: image 2 of 4 has {fault}"):
-            function(P, spoiled(Q, field, value))
+        with pytest.raises(ValueError, match=f"mixtures: image 2 of 4 has {fault}"):
+            clone(estimator).fit(spoiled(Q, field, value))
         with pytest.raises(ValueError, match=f"mixtures: image 2 of 3 has {fault}"):
-            function(spoiled(P, field, value), Q)
+            fitted.transform(spoiled(P, field, value))
     for k, d in ((4, 3), (6, 3), (5, 2)):
-        with pytest.raises(ValueError, match=rf"mixtures have 5 components in 3 dimensions, .* have {k} in {d}"):
-            function(P, make_mixtures(4, k=k, d=d))
-    with pytest.raises(ValueError, match="the references are empty"):
-        function(P, Q[:0])
+        with pytest.raises(ValueError, match=rf"mixtures have {k} components in {d} dimensions, .* have 5 in 3"):
+            fitted.transform(make_mixtures(4, k=k, d=d))
+    with pytest.raises(ValueError, match="mixtures are empty"):
+        clone(estimator).fit(Q[:0])
     with pytest.raises(TypeError, match=r"expected Mixtures .*, got ndarray"):
-        function(P, np.zeros((3, 2)))
+        fitted.transform(np.zeros((3, 2)))
 
 
 def universal(shift):
     return check_parameters(np.ones(5), np.full((5, 3), shift), np.ones((5, 3)))
 
 
-@pytest.mark.parametrize("name", ONE_TO_ONE)
-def test_components_of_different_universal_models_do_not_answer_each_other(make_mixtures, name):
+@pytest.mark.parametrize("estimator", ONE_TO_ONE, ids=str)
+def test_components_of_different_universal_models_do_not_answer_each_other(make_mixtures, estimator):
     P, Q = (replace(make_mixtures(3, seed=s), universal=universal(s)) for s in (1, 2))
+    fitted = estimator.fit(P)
     with pytest.raises(ValueError, match="different universal models"):
-        ONE_TO_ONE[name](P, Q)
-    ONE_TO_ONE[name](P, replace(Q, universal=universal(1)))
-    ONE_TO_ONE[name](P, replace(Q, universal=None))
-
-
-@pytest.mark.parametrize(
-    "estimator", [MixtureKernel(), MixtureKernel("klk"), ReferenceWeights(), ContextualSimilarity()], ids=str
-)
-def test_estimators_refuse_mixtures_of_another_universal_model(make_mixtures, estimator):
-    P, Q = (replace(make_mixtures(3, seed=s), universal=universal(s)) for s in (1, 2))
-    estimator.fit(P).transform(P)
-    with pytest.raises(ValueError, match="different universal models"):
-        estimator.transform(Q)
+        fitted.transform(Q)
+    fitted.transform(replace(Q, universal=universal(1)))
+    fitted.transform(replace(Q, universal=None))
 
 
 def test_matchings_of_all_components_take_any_universal_model(make_mixtures):
     P, Q = (replace(make_mixtures(3, seed=s), universal=universal(s)) for s in (1, 2))
     assert MixtureKernel(matching="one-to-many").fit(P).transform(Q).shape == (3, 3)
     assert ReferenceWeights(matching="all").fit(P).transform(Q).shape == (3, 3)
-    assert product_kernel(P, Q, matching="one-to-many").shape == (3, 3)
 
 
-def test_context_and_sampled_references_are_checked(make_mixtures):
-    P = make_mixtures(3, seed=1)
-    with pytest.raises(ValueError, match="the context have 4 components"):
-        contextual_similarity(P, P, make_mixtures(1, k=4))
-    with pytest.raises(ValueError, match="the context must be one mixture, got 3"):
-        contextual_similarity(P, P, P)
-    with pytest.raises(ValueError, match="the references: image 2 of 3 has a mean that is NaN"):
-        sampled_weights(Bags.from_list([np.zeros((4, 3))]), spoiled(P, "means", np.nan))
+def test_references_of_sampling_are_checked(make_mixtures):
+    bags = Bags.from_list([np.zeros((4, 3))])
+    with pytest.raises(ValueError, match="mixtures: image 2 of 3 has a mean that is NaN"):
+        ReferenceWeights("sampling").fit(spoiled(make_mixtures(3, seed=1), "means", np.nan)).transform(bags)
 
 
 # --- range of the product kernel -------------------------------------------------------------------------------------

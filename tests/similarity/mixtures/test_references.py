@@ -153,10 +153,8 @@ def test_an_image_that_no_reference_answers_gets_finite_weights(make_mixtures):
 def test_wrong_use_is_named(make_mixtures):
     R = make_mixtures(4)
     assert clone(ReferenceWeights("bhattacharyya", iterations=None)).get_params()["iterations"] is None
-    with pytest.raises(ValueError, match="measure must be one of"):
+    with pytest.raises(ValueError, match="The 'measure' parameter"):
         ReferenceWeights("ppk").fit(R)
-    with pytest.raises(ValueError, match="iterations must be a whole number from 1 on"):
-        ReferenceWeights(iterations=0).fit(R)
     with pytest.raises(ValueError, match="2 dimensions, the references have 5 in 3"):
         ReferenceWeights().fit(R).transform(make_mixtures(2, d=2))
     sampling = ReferenceWeights("sampling").fit(R)
@@ -164,9 +162,9 @@ def test_wrong_use_is_named(make_mixtures):
         sampling.transform(R)
     with pytest.raises(ValueError, match="bag 1 of 2 has no descriptors"):
         sampling.transform(Bags(np.zeros((3, 3)), [0, 3, 3]))
-    with pytest.raises(ValueError, match="bag 1 of 2 has descriptors that are NaN"):
+    with pytest.raises(ValueError, match="bag 1 of 2 has a feature that is not finite"):
         sampling.transform([np.zeros((2, 3)), np.full((2, 3), np.nan)])
-    with pytest.raises(ValueError, match="descriptors have 2 dimensions, the reference mixtures 3"):
+    with pytest.raises(ValueError, match="features have 2 dimensions, the reference bags 3"):
         sampling.transform([np.zeros((2, 2))])
 
 
@@ -224,5 +222,3 @@ def test_wrong_use_of_sampling_is_named(make_mixtures):
         ReferenceWeights("sampling", matching="all").fit(R)
     with pytest.raises(TypeError, match="measure='kl' takes Mixtures; only 'sampling' takes Channels"):
         ReferenceWeights().fit(Channels(mixtures=R, bags=bags))
-    with pytest.raises(ValueError, match="measure must be one of"):
-        reference_weights(R, R, "ppk")

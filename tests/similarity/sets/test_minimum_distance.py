@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from patchbag.bags import Bags
-from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.similarity.sets import minimum_distance as set_distances
-from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel, average_minimum_distance
+from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel, minimum_distances
 
 RNG = np.random.default_rng(0)
 SIZES = RNG.integers(1, 9, 10)
@@ -32,7 +32,7 @@ def literal(i, j, weight, squared, bags=BAGS):
 def test_distance_equals_the_literal_formula(weight, squared, monkeypatch):
     monkeypatch.setattr(set_distances, "ROWS", 12)
     expected = np.array([[literal(i, j, weight, squared) for j in range(10)] for i in range(10)])
-    found = average_minimum_distance(BAGS[:6], BAGS, weight, squared)
+    found = minimum_distances(BAGS[:6], BAGS, [weight], squared)[0]
     np.testing.assert_allclose(found, expected[:6], atol=1e-6)
     kernel = MinimumDistanceKernel(weight, squared=squared)
     gram = kernel.fit_transform(BAGS)
@@ -61,7 +61,7 @@ def nearly_equal():
 )
 def test_offset_and_unit_of_the_features_and_close_ones_cost_no_digits(weight, squared, bags):
     expected = np.array([[literal(i, j, weight, squared, bags) for j in range(10)] for i in range(10)])
-    found = average_minimum_distance(bags, bags, weight, squared)
+    found = minimum_distances(bags, bags, [weight], squared)[0]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9 * expected.max())
     np.testing.assert_array_equal(np.diag(found), 0.0)
     gram = MinimumDistanceKernel(weight, squared=squared, output="distance").fit_transform(bags)
@@ -74,9 +74,7 @@ def test_distances_of_whole_numbers_and_float32_are_those_of_float64(dtype):
     values[:3] = [[-128] * 4, [127] * 4, [5] * 4] if dtype == np.int8 else [[255] * 4, [0] * 4, [5] * 4]
     values = values + (7777 if dtype == np.float32 else 0)
     single, double = (Bags(values.astype(kind), BAGS.offsets) for kind in (dtype, float))
-    np.testing.assert_allclose(
-        average_minimum_distance(single, double), average_minimum_distance(double, double), rtol=1e-6
-    )
+    np.testing.assert_allclose(minimum_distances(single, double), minimum_distances(double, double), rtol=1e-6)
 
 
 def test_moving_features_counts_only_with_a_position_weight():
@@ -92,7 +90,7 @@ def test_distances_feed_the_gaussian_process():
     y = np.arange(30) % 2
     bags = [rng.normal(size=(8, 3)) + 2.5 * label for label in y]
     distance = MinimumDistanceKernel(output="distance").fit(bags[:20])
-    model = GaussianProcessCategorizer("distance", repair=True).fit(distance.transform(bags[:20]), y[:20])
+    model = GaussianProcessClassifier("distance", repair=True).fit(distance.transform(bags[:20]), y[:20])
     assert np.mean(model.predict(distance.transform(bags[20:])) == y[20:]) == 1.0
     np.testing.assert_array_equal(distance.diagonal(bags[:3]), 0.0)
 
@@ -100,10 +98,10 @@ def test_distances_feed_the_gaussian_process():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"position_weight": -1.0}, "position_weight must be >= 0"),
+        ({"position_weight": -1.0}, "The 'position_weight' parameter of MinimumDistanceKernel must be"),
         ({"position_weight": 1.0}, "bags have no positions"),
-        ({"scale": 0.0}, "scale must be > 0"),
-        ({"output": "rows"}, "output must be"),
+        ({"scale": 0.0}, "The 'scale' parameter"),
+        ({"output": "rows"}, "The 'output' parameter"),
     ],
 )
 def test_bad_input_is_a_clear_error(parameters, message):

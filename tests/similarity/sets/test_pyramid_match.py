@@ -8,11 +8,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
-from oracles.pyramid_match import optimal_partial_cost, uniform_match, vocabulary_match
+from oracles.pyramid_match import match_cost_bound, optimal_partial_cost, uniform_match, vocabulary_match
 from patchbag.bags import Bags
-from patchbag.classifiers.gaussian_process.classifier import GaussianProcessCategorizer
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.similarity.sets.pyramid_bins import UniformBins
-from patchbag.similarity.sets.pyramid_match import PyramidMatchKernel, match_cost_bound
+from patchbag.similarity.sets.pyramid_match import PyramidMatchKernel
 
 
 def make_bags(n=12, d=3, seed=0, dtype=np.float64, classes=2):
@@ -135,24 +135,10 @@ def test_cost_bound_lies_above_the_optimal_matching_and_within_the_known_factor(
         x, z = rng.random((8, d)), rng.random((15, d))
         bins = UniformBins.cover(np.vstack([x, z]), n_levels=12, n_shifts=6, random_state=trial)
         bounds, optimum = match_cost_bound(x, z, bins), optimal_partial_cost(x, z)
-        assert np.all(bounds >= optimum)
-        ratios.append(bounds.mean() / optimum)
+        assert np.min(bounds) >= optimum
+        ratios.append(np.mean(bounds) / optimum)
     # Indyk & Thaper: the expected cost of the embedding is within a factor of order d log D of the optimum
     assert np.mean(ratios) < d * np.log2(2**11)
-
-
-def test_cost_bound_refuses_features_outside_the_bins():
-    rng = np.random.default_rng(0)
-    x, z = rng.random((8, 2)), rng.random((15, 2))
-    bins = UniformBins.cover(np.vstack([x, z]), n_levels=12, n_shifts=2, random_state=0)
-    far = z.copy()
-    far[[3, 7]] += 50.0
-    with pytest.raises(ValueError, match=r"2 features lie outside the bins \(the first is row 3 of the second set\)"):
-        match_cost_bound(x, far, bins)
-    with pytest.raises(ValueError, match="row 3 of the first set"):
-        match_cost_bound(far, x, bins)
-    both = UniformBins.cover(np.vstack([x, far]), n_levels=12, n_shifts=2, random_state=0)
-    assert np.all(match_cost_bound(x, far, both) >= optimal_partial_cost(x, far))
 
 
 def test_the_most_levels_that_are_allowed_still_tell_features_apart():
@@ -198,7 +184,7 @@ def test_kernel_works_in_a_pipeline_with_svc_and_gaussian_process():
     search = GridSearchCV(svc, {"pyramidmatchkernel__n_levels": [4, 6]}, cv=3).fit(bags, y)
     assert search.best_score_ > 0.9
     kernel = PyramidMatchKernel(n_levels=5, random_state=0)
-    model = GaussianProcessCategorizer(kernel, max_iter=5).fit(bags[:30], y[:30])
+    model = GaussianProcessClassifier(kernel, max_iter=5).fit(bags[:30], y[:30])
     assert np.mean(model.predict(bags[30:]) == y[30:]) > 0.8
     assert np.isfinite(model.predict_proba(bags[30:])).all()
 
@@ -223,9 +209,9 @@ def test_identical_features_match_completely():
         ({}, [np.ones((3, 2)), np.array([[1.0, 2.0], [np.nan, 1.0]])], r"bag 1 of 2 has a feature .* \(row 1\)"),
         ({"weights": [1.0, 2.0]}, BAGS, "do not increase"),
         ({"weights": [1.0, -0.5], "n_levels": 2}, BAGS, "do not increase"),
-        ({"bins": "round"}, BAGS, "bins must be one of"),
-        ({"n_levels": 0}, BAGS, "need n_levels >= 1"),
-        ({"n_levels": 70}, BAGS, "1 to 53 levels, got 70"),
+        ({"bins": "round"}, BAGS, "The 'bins' parameter"),
+        ({"n_levels": 0}, BAGS, "The 'n_levels' parameter"),
+        ({"n_levels": 70}, BAGS, r"The 'n_levels' parameter .* in the range \[1, 53\]"),
         ({"bins": "vocabulary", "weights": [1.0]}, BAGS, "weights are for uniform bins"),
     ],
 )

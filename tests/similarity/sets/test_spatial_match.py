@@ -6,7 +6,7 @@ import pytest
 
 from oracles.pyramid_match import spatial_match
 from patchbag.bags import Bags
-from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch, cell_of, spatial_weights
+from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch, cell_of, nearest_words, spatial_weights
 
 RNG = np.random.default_rng(0)
 SIZES = RNG.integers(5, 30, 10)
@@ -26,6 +26,17 @@ def test_kernel_equals_the_literal_match(n_levels):
     np.testing.assert_allclose(kernel.fit_transform(BAGS), expected)
     np.testing.assert_allclose(kernel.fit(BAGS[:6]).transform(BAGS[6:]), expected[6:, :6])
     np.testing.assert_allclose(kernel.diagonal(BAGS), SIZES)
+
+
+@pytest.mark.parametrize(("offset", "unit"), [(0.0, 1.0), (1e4, 1.0), (0.0, 1e25), (0.0, 1e-25)])
+def test_nearest_words_are_those_of_float64_also_where_float32_would_mistake_them(offset, unit):
+    rng = np.random.default_rng(1)
+    words = rng.normal(size=(30, 4))
+    words[15:] = words[:15] + 1e-7 * rng.normal(size=(15, 4))
+    values = np.vstack([rng.normal(size=(3000, 4)), words + 1e-9]) + offset
+    words = words + offset
+    expected = ((values[:, None] - words) ** 2).sum(axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(nearest_words(values * unit, words * unit), expected)
 
 
 def test_weights_are_lazebnik_s():
@@ -60,8 +71,8 @@ def test_moving_features_to_another_cell_lowers_the_match():
         ({"vocabulary": WORDS}, list(BAGS), "needs positions"),
         ({"vocabulary": WORDS[:, :2]}, BAGS, "expected words of 3 dimensions"),
         ({"n_words": 10_000}, BAGS, "cannot make 10000 words"),
-        ({"n_levels": 0}, BAGS, "need n_levels from 1 to 20"),
-        ({"n_levels": 40}, BAGS, "need n_levels from 1 to 20"),
+        ({"n_levels": 0}, BAGS, "The 'n_levels' parameter of SpatialPyramidMatch must be"),
+        ({"n_levels": 40}, BAGS, "The 'n_levels' parameter of SpatialPyramidMatch must be"),
     ],
 )
 def test_bad_input_is_a_clear_error(parameters, bags, message):

@@ -2,16 +2,10 @@
 r"""Gaussian process categorizer for kernels between images (kapoor2010, §4 to §6).
 
 Each class is a one-versus-all problem with targets ±1 and a Gaussian process prior whose covariance is a kernel, or a
-weighted sum of kernels, between images.  Two classes are one problem.  What is computed, and where:
-
-* mean and variance of the soft labels (eq. 5, 6), one Cholesky factor for all classes: gaussian_posterior;
-* weights of the kernels, length scales and noise by the evidence, jointly over classes (§6.1) or class by class:
-  kernel_combination;
-* probability of a class: membership (one against the rest, §7; or that its soft label is the largest), and how far
-  to trust it: left_out;
-* the probit likelihood in place of Gaussian noise: laplace;
-* more than a few thousand images: inducing images, nystroem_gp.  The weights are then learned on the inducing images
-  alone, and definiteness is tested on them and on a sample; the kernels are still given, and kept in memory, whole.
+weighted sum of kernels, between images.  Two classes are one problem.  Mean and variance of the soft labels (eq. 5, 6)
+are in posterior, weights, length scales and noise by the evidence (§6.1) in combination, class probabilities in
+membership and left_out, the probit likelihood in laplace, inducing images for more than a few thousand in nystroem: the
+weights are then learned on these alone, and the kernels are still given, and kept in memory, whole.
 
 ``predict`` is the paper's rule, the largest mean.  ``predict_proba`` ranks classes the same way when they share one
 variance, which is the case for the joint Gaussian model; with ``classwise=True`` or the probit likelihood, a class
@@ -21,18 +15,18 @@ The variance of a new image needs its kernel with itself, which a precomputed ke
 ``diagonal``; without it the mean self-kernel of the training images is used, which is exact for normalised kernels
 (all ones).
 
-The paper sets "the noise model variance sigma = 1e-5" without saying whether this is σ or σ²; here ``noise`` is σ².
+The paper's "noise model variance sigma = 1e-5" may be σ or σ²; here ``noise`` is σ².
 """
 
 from __future__ import annotations
 
 import warnings
-from numbers import Integral
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -56,32 +50,29 @@ from patchbag.classifiers.gaussian_process.membership import (
 )
 from patchbag.classifiers.gaussian_process.nystroem import METHODS, choose_inducing, fit_inducing
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior, row_order
+from patchbag.runtime import check_random_state
 
-LIKELIHOODS = ("gaussian", "probit")
 SMALL = 256
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
 
 
-class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
+class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     """Classify images by a Gaussian process on one or several kernels.
 
     Parameters
     ----------
     kernel : "precomputed", "distance", a kernel transformer or a list of them
-        "precomputed": X holds kernel values in any form of ``kernel_stack.stack_kernels``.
-        "distance": the same with distances; the kernel is exp(-γ D).  A transformer (such as ``PyramidMatchKernel``)
-        or a list of them: X is what they take, e.g. ``Bags``.
+        "precomputed": X holds kernel values in any form of ``kernel_stack.stack_kernels``, "distance": distances, and
+        the kernel is exp(-γ D).  Transformers (such as ``PyramidMatchKernel``): X is what they take, e.g. ``Bags``.
     likelihood : "gaussian" or "probit"
     noise : σ², where its optimisation starts
     weights : (k,) where the weights start; default 1 over the mean self-kernel, or 1 where they are not learned
-    optimize : "all", "weights", "noise" or None
-        What the evidence chooses.  A single kernel has a weight too, its scale.
+    optimize : "all", "weights", "noise" or None, what the evidence chooses; a single kernel has a weight too, its scale
     classwise : learn separate weights for every class (slower by the number of classes; to compare)
     l1, l2 : regularisation of the weights, and of the noise where it is learned; for few labels or many kernels
     n_inducing : None for the exact process, or the number of inducing images
     approximation : "fitc" or "nystroem"
-    repair : clip the negative eigenvalues of kernels that are not positive semidefinite
-        (for distances, with γ fixed to one over the mean distance)
+    repair : clip negative eigenvalues of kernels (for distances, with γ fixed to one over the mean distance)
     calibrate : widen or narrow the class probabilities so that they fit training images left out one at a time
         (exact Gaussian process only; memberships stay the paper's)
     n_restarts : additional random starts of the optimisation
@@ -94,6 +85,24 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
     spread_ : factor of the deviations in ``predict_proba``, 1 without calibration
     inducing_, trace_error_ : indices of the inducing images and the share of variance they miss (None, 0 when exact)
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": "no_validation",
+        "likelihood": [StrOptions({"gaussian", "probit"})],
+        "noise": [Interval(Real, 0, None, closed="neither")],
+        "weights": ["array-like", None],
+        "optimize": [StrOptions({"all", "weights", "noise"}), None],
+        "classwise": ["boolean"],
+        "l1": [Interval(Real, 0, None, closed="left")],
+        "l2": [Interval(Real, 0, None, closed="left")],
+        "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
+        "approximation": [StrOptions(set(METHODS))],
+        "repair": ["boolean"],
+        "calibrate": ["boolean"],
+        "n_restarts": [Interval(Integral, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -135,10 +144,12 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         tags.input_tags.pairwise = isinstance(self.kernel, str)
         return tags
 
-    # --- fitting -------------------------------------------------------------------------------------------------
-
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
-        self._check_parameters()
+        if self.n_inducing is not None and self.likelihood != "gaussian":
+            raise ValueError(
+                "inducing images are for the gaussian likelihood; set n_inducing=None or likelihood='gaussian'"
+            )
         self.classes_, targets = encode_labels(y)
         self.input_ = KernelInput(self.kernel, self.repair)
         bases = self.input_.learn(X)
@@ -158,22 +169,6 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         ]
         self._collect_results()
         return self
-
-    def _check_parameters(self) -> None:
-        if self.likelihood not in LIKELIHOODS:
-            raise ValueError(f"likelihood must be one of {LIKELIHOODS}, got {self.likelihood!r}")
-        if self.optimize not in OPTIMIZE:
-            raise ValueError(f"optimize must be one of {tuple(OPTIMIZE)}, got {self.optimize!r}")
-        if self.approximation not in METHODS:
-            raise ValueError(f"approximation must be one of {METHODS}, got {self.approximation!r}")
-        if not (0 < self.noise < np.inf and 0 <= self.l1 < np.inf and 0 <= self.l2 < np.inf):
-            raise ValueError(f"need noise > 0, l1 >= 0 and l2 >= 0, got {self.noise}, {self.l1} and {self.l2}")
-        if not (isinstance(self.n_restarts, Integral) and self.n_restarts >= 0):
-            raise ValueError(f"n_restarts must be a whole number from 0 on, got {self.n_restarts!r}")
-        if self.n_inducing is not None and self.likelihood != "gaussian":
-            raise ValueError(
-                "inducing images are for the gaussian likelihood; set n_inducing=None or likelihood='gaussian'"
-            )
 
     def _choose_inducing(self, bases: np.ndarray) -> np.ndarray:
         assert self.n_inducing is not None
@@ -259,8 +254,6 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
         self.spread_ = choose_spread(flat) if self.calibrate and exact else 1.0
         self.trace_error_ = max((p.trace_error for p in flat), default=0.0) if self.inducing_ is not None else 0.0
 
-    # --- prediction ----------------------------------------------------------------------------------------------
-
     def predict_soft_labels(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the soft labels, without the label noise (eq. 5, 6).
 
@@ -317,8 +310,6 @@ class GaussianProcessCategorizer(ClassifierMixin, BaseEstimator):
 
     def _deviation(self, variance: np.ndarray) -> np.ndarray:
         return np.sqrt(variance + (1.0 if self.likelihood == "probit" else np.asarray(self.noise_)))
-
-    # --- one more label ------------------------------------------------------------------------------------------
 
     def update(self, X: Any, y: Any, diagonal: Any = None) -> Self:
         """Learn from one more labelled image in O(n²): weights and noise stay, the Cholesky factor gains a row.

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, clone
 
 from patchbag.classifiers.gaussian_process.combination import unit_scales
 from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel, stack_kernels
+from patchbag.registry import storable
 
 
 def _own(stack: np.ndarray) -> np.ndarray:
@@ -23,6 +24,7 @@ def _own(stack: np.ndarray) -> np.ndarray:
     return stack if stack.flags.owndata else stack.copy()
 
 
+@storable
 class KernelInput(BaseEstimator):
     """Kernels of the training images and rows of kernels of new ones.
 

@@ -25,9 +25,12 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr
 
+from patchbag.registry import storable
+
 MAX_NEWTON = 60
 
 
+@storable
 @dataclass(frozen=True)
 class LaplacePosterior:
     """Mode of one binary problem: ``gradient (n,)`` = a, ``root (n,)`` = W^½, ``factor (n, n)`` = Cholesky factor of

@@ -8,7 +8,7 @@ which kapoor2010 §6.1 points to)::
                                                  Lambda = diag(K - Q) + sigma^2 I      "fitc"
 
 so that A^-1 and log|A| need only m × m factors (Woodbury): from K_nu and the diagonal of K, O(n m²) time and O(n m)
-memory, and still one factor serves all classes.  ``GaussianProcessCategorizer`` is given all of K: with k kernels it
+memory, and still one factor serves all classes.  ``GaussianProcessClassifier`` is given all of K: with k kernels it
 holds 8 k n² bytes and reads them a few times, O(k n²), in place of factorising in O(n³).
 With V = L_uu^-1 K_un and B = I + V Lambda^-1 V'::
 
@@ -32,10 +32,12 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from patchbag.classifiers.gaussian_process.posterior import JITTERS
+from patchbag.registry import storable
 
 METHODS = ("nystroem", "fitc")
 
 
+@storable
 @dataclass(frozen=True)
 class InducingPosterior:
     """Posterior of C sets of targets through m inducing images; ``weights (m, C)`` multiply the rows k_u(x)."""

@@ -20,11 +20,13 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from patchbag.classifiers.gaussian_process.cholesky_updates import append_sample
+from patchbag.registry import storable
 
 # shares of the mean variance to add, in turn, when rounding leaves a nearly singular covariance indefinite
 JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 
 
+@storable
 @dataclass(frozen=True)
 class GaussianPosterior:
     """Posterior given n labelled images.

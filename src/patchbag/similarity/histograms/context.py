@@ -25,23 +25,23 @@ function.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit, prange
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from numba import njit
+from sklearn.utils._param_validation import StrOptions
 
-from patchbag.runtime import parallel_njit
-from patchbag.similarity.histograms.kernel import check_histograms
+from patchbag.similarity.base import HistogramSimilarity, check_histograms, map_rows
+from patchbag.similarity.blend import newton_step
 
-DIVERGENCES = ("kl", "bhattacharyya")
 FLAT = {"float32": 1e-6, "float64": 1e-9}
 EDGE = 1e-12
 NEWTON_STEPS = 100
 TOLERANCE = 1e-9
 GOLDEN_STEPS = 44
 BLOCK_NUMBERS = 1 << 22
+BLOCK = 64
 
 
 # sums over words may be reordered (they are over finite numbers); each pair is computed by one thread alone
@@ -64,18 +64,11 @@ def _slope(q, p, u, omega, kl):  # pragma: no cover - compiled
     return slope, curvature
 
 
-@parallel_njit()
-def _shares(Q, P, u, kl, symmetric, flat, out):  # pragma: no cover - compiled
-    n, m = out.shape
-    for pair in prange(n * m):
-        a, b = pair // m, pair % m
-        q, p = Q[a], P[b]
-        gap = np.abs(p - u).sum()
-        if symmetric:
-            gap = min(gap, np.abs(q - u).sum())
-        if gap <= flat:
-            out[a, b] = 0.5
-            continue
+@njit(cache=True, nogil=True)
+def _newton(Q, P, u, kl, symmetric):  # pragma: no cover - compiled
+    out = np.empty((len(Q), len(P)))
+    for pair in range(out.size):
+        q, p = Q[pair // len(P)], P[pair % len(P)]
         low, high, omega = 0.0, 1.0, 1.0 - EDGE
         for step in range(NEWTON_STEPS):
             slope, curvature = _slope(q, p, u, omega, kl)
@@ -83,39 +76,66 @@ def _shares(Q, P, u, kl, symmetric, flat, out):  # pragma: no cover - compiled
                 more, bend = _slope(p, q, u, omega, kl)
                 slope += more
                 curvature += bend
-            if step == 0:
-                if slope >= 0:
-                    low = 1.0
-                    omega = 1.0
-                    break
-                high, omega = omega, EDGE
-                continue
-            if step == 1:
-                if slope <= 0:
-                    omega = 0.0
-                    break
-                low, omega = omega, 0.5
-                continue
-            if slope > 0:
-                low = omega
-            else:
-                high = omega
-            target = omega + slope / curvature if curvature > 0 else omega
-            if not low < target < high:
-                target = 0.5 * (low + high)
-            moved = abs(target - omega)
-            omega = target
-            if moved < TOLERANCE:
+            if step == 0 and slope >= 0:
+                omega = 1.0
                 break
-        out[a, b] = omega
+            if step == 1 and slope <= 0:
+                omega = 0.0
+                break
+            before = omega
+            omega, low, high = newton_step(before, low, high, slope, curvature)
+            if step < 2:
+                omega = EDGE if step == 0 else 0.5
+            elif abs(omega - before) < TOLERANCE:
+                break
+        out[pair // len(P), pair % len(P)] = omega
+    return out
+
+
+def _golden(Q: np.ndarray, P: np.ndarray, u: np.ndarray, f: Callable[..., Any], symmetric: bool) -> np.ndarray:
+    """Golden section over ω for all pairs at once."""
+    q, p, ratio = Q[:, None, :], P[None], (np.sqrt(5) - 1) / 2
+    # what the blend lacks whatever ω is
+    q_known, p_known = np.where(p + u > 0, q, 0.0), np.where(q + u > 0, p, 0.0)
+
+    def cost(omega: np.ndarray) -> np.ndarray:
+        w = omega[..., None]
+        value = np.asarray(f(q_known, w * p + (1 - w) * u))
+        if symmetric:
+            value = value + np.asarray(f(p_known, w * q + (1 - w) * u))
+        if value.shape != omega.shape:
+            raise ValueError(f"the divergence must return one number a pair, shape {omega.shape}; got {value.shape}")
+        _refuse(np.isnan(value), "NaN", "let words that both lack add 0")
+        return value
+
+    low, high = np.zeros((len(Q), len(P))), np.ones((len(Q), len(P)))
+    left, right = 1 - ratio + low, ratio + low
+    f_left, f_right = cost(left), cost(right)
+    _refuse(np.isinf(f_left) & np.isinf(f_right), "infinite", "it cannot be minimised")
+    for _ in range(GOLDEN_STEPS):
+        drop_right = f_left <= f_right
+        low, high = np.where(drop_right, low, left), np.where(drop_right, right, high)
+        inner = np.where(drop_right, high - ratio * (high - low), low + ratio * (high - low))
+        f_inner = cost(inner)
+        left, right = np.where(drop_right, inner, right), np.where(drop_right, left, inner)
+        f_left, f_right = np.where(drop_right, f_inner, f_right), np.where(drop_right, f_left, f_inner)
+    omega = (low + high) / 2
+    # a minimum at the border is only approached from inside
+    at_zero, at_one, inside = cost(np.zeros_like(omega)), cost(np.ones_like(omega)), cost(omega)
+    return np.where(at_one <= inside, 1.0, np.where(at_zero < inside, 0.0, omega))
+
+
+def _refuse(wrong: np.ndarray, what: str, why: str) -> None:
+    if wrong.any():
+        j = np.argwhere(wrong)[0][1]
+        raise ValueError(f"the divergence is {what} between a histogram and a blend of reference {j} with u; {why}")
+
+
+Divergence = str | Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def contextual_histograms(
-    Q: Any,
-    P: Any,
-    context: Any,
-    divergence: str | Callable[[np.ndarray, np.ndarray], np.ndarray] = "kl",
-    symmetric: bool = True,
+    Q: np.ndarray, P: np.ndarray, context: np.ndarray, divergence: Divergence = "kl", symmetric: bool = True
 ) -> np.ndarray:
     """cs(q, p | u) of every pair of rows: ``(n, m)``, float64.
 
@@ -124,105 +144,20 @@ def contextual_histograms(
     Q : (n, V), P : (m, V) histograms that sum to one;  context : (V,)
     divergence : ``"kl"``, ``"bhattacharyya"`` or a function f(q, m) of ``(..., V)`` arrays, convex in m
     """
-    Q, P = (check_histograms(a, normalized=True) for a in (Q, P))
-    single = any(np.asarray(a).dtype == np.float32 for a in (Q, P, context))
-    flat = FLAT["float32" if single else "float64"]
-    Q, P = (np.ascontiguousarray(a, np.float64) for a in (Q, P))
-    u = check_context(context)
-    if not Q.shape[1] == P.shape[1] == len(u):
-        raise ValueError(
-            f"histograms of {Q.shape[1]} and {P.shape[1]} words, context of {len(u)}: they must be the same"
-        )
+    flat = FLAT["float32" if any(a.dtype == np.float32 for a in (Q, P, context)) else "float64"]
+    Q, P, u = (np.ascontiguousarray(a, np.float64) for a in (Q, P, context))
+    rows, step = partial(_newton, P=P, u=u, kl=divergence == "kl", symmetric=symmetric), BLOCK
     if callable(divergence):
-        return _golden(Q, P, u, divergence, symmetric, flat)
-    if divergence not in DIVERGENCES:
-        raise ValueError(f"divergence must be one of {DIVERGENCES} or a function, got {divergence!r}")
-    out = np.empty((len(Q), len(P)))
-    _shares(Q, P, u, divergence == "kl", symmetric, flat, out)
-    return out
+        rows = partial(_golden, P=P, u=u, f=divergence, symmetric=symmetric)
+        step = max(1, BLOCK_NUMBERS // P.size)
+    found = map_rows(rows, [Q[start : start + step] for start in range(0, len(Q), step)], len(Q))
+    gaps = np.abs(P - u).sum(axis=1)[None]
+    if symmetric:
+        gaps = np.minimum(gaps, np.abs(Q - u).sum(axis=1)[:, None])
+    return np.where(gaps <= flat, 0.5, found)
 
 
-def check_context(context: Any, n_words: int | None = None) -> np.ndarray:
-    """The context as a float64 histogram ``(V,)`` that sums to one."""
-    context = np.asarray(context)
-    if context.ndim != 1 or (n_words is not None and len(context) != n_words):
-        raise ValueError(f"the context must be one histogram of {n_words or 'V'} words, got shape {context.shape}")
-    try:
-        return np.ascontiguousarray(check_histograms(context[None], normalized=True)[0], np.float64)
-    except ValueError as error:
-        raise ValueError(f"the context: {error}") from error
-
-
-def _golden(
-    Q: np.ndarray,
-    P: np.ndarray,
-    u: np.ndarray,
-    f: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    symmetric: bool,
-    flat: float,
-) -> np.ndarray:
-    """Golden section over ω, for blocks of rows of Q with all of P."""
-    ratio = (np.sqrt(5) - 1) / 2
-    out = np.empty((len(Q), len(P)))
-    step = max(1, BLOCK_NUMBERS // max(1, P.size))
-    for start in range(0, len(Q), step):
-        q, p = Q[start : start + step, None, :], P[None]
-        # what the blend lacks whatever ω is
-        q_known, p_known = np.where(p + u > 0, q, 0.0), np.where(q + u > 0, p, 0.0)
-
-        def cost(
-            omega: np.ndarray,
-            q: np.ndarray = q,
-            p: np.ndarray = p,
-            q_known: np.ndarray = q_known,
-            p_known: np.ndarray = p_known,
-            start: int = start,
-        ) -> np.ndarray:
-            w = omega[..., None]
-            value = np.asarray(f(q_known, w * p + (1 - w) * u))
-            if symmetric:
-                value = value + np.asarray(f(p_known, w * q + (1 - w) * u))
-            if value.shape != omega.shape:
-                raise ValueError(
-                    f"the divergence must return one number a pair, shape {omega.shape}; got {value.shape}"
-                )
-            if np.isnan(value).any():
-                i, j = np.argwhere(np.isnan(value))[0]
-                raise ValueError(
-                    f"the divergence is NaN between histogram {start + i} and a blend of reference {j} with the "
-                    f"context (share {omega[i, j]:.3g}); let words that both lack add 0"
-                )
-            return value
-
-        low, high = np.zeros((q.shape[0], len(P))), np.ones((q.shape[0], len(P)))
-        left, right = 1 - ratio + low, ratio + low
-        f_left, f_right = cost(left), cost(right)
-        endless = np.isinf(f_left) & np.isinf(f_right)
-        if endless.any():
-            i, j = np.argwhere(endless)[0]
-            raise ValueError(
-                f"the divergence is infinite between histogram {start + i} and blends of reference {j} with the "
-                "context that lack no word of it; it cannot be minimised"
-            )
-        for _ in range(GOLDEN_STEPS):
-            drop_right = f_left <= f_right
-            low, high = np.where(drop_right, low, left), np.where(drop_right, right, high)
-            inner = np.where(drop_right, high - ratio * (high - low), low + ratio * (high - low))
-            f_inner = cost(inner)
-            left, right = np.where(drop_right, inner, right), np.where(drop_right, left, inner)
-            f_left, f_right = np.where(drop_right, f_inner, f_right), np.where(drop_right, f_left, f_inner)
-        omega = (low + high) / 2
-        # a minimum at the border is only approached from inside
-        at_zero, at_one, inside = cost(np.zeros_like(omega)), cost(np.ones_like(omega)), cost(omega)
-        omega = np.where(at_one <= inside, 1.0, np.where(at_zero < inside, 0.0, omega))
-        gap = np.abs(p - u).sum(axis=-1)
-        if symmetric:
-            gap = np.minimum(gap, np.abs(q - u).sum(axis=-1))
-        out[start : start + step] = np.where(gap <= flat, 0.5, omega)
-    return out
-
-
-class ContextualHistograms(TransformerMixin, BaseEstimator):
+class ContextualHistograms(HistogramSimilarity):
     """Histograms → contextual similarities to the training histograms, (n, number of references), in [0, 1].
 
     Parameters
@@ -236,27 +171,29 @@ class ContextualHistograms(TransformerMixin, BaseEstimator):
     references_ : (m, V);  context_ : (V,)
     """
 
-    def __init__(
-        self,
-        divergence: str | Callable[[np.ndarray, np.ndarray], np.ndarray] = "kl",
-        *,
-        symmetric: bool = True,
-        context: Any = None,
-    ) -> None:
+    normalized = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "divergence": [StrOptions({"kl", "bhattacharyya"}), callable],
+        "symmetric": ["boolean"],
+        "context": ["array-like", None],
+    }
+
+    def __init__(self, divergence: Divergence = "kl", *, symmetric: bool = True, context: Any = None) -> None:
         self.divergence = divergence
         self.symmetric = symmetric
         self.context = context
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        if not callable(self.divergence) and self.divergence not in DIVERGENCES:
-            raise ValueError(f"divergence must be one of {DIVERGENCES} or a function, got {self.divergence!r}")
-        self.references_ = check_histograms(X, normalized=True)
-        self.context_ = self.references_.mean(axis=0) if self.context is None else np.asarray(self.context)
-        check_context(self.context_, self.references_.shape[1])
-        self.n_features_in_ = self.references_.shape[1]
-        return self
+    def _fit(self, histograms: np.ndarray) -> None:
+        super()._fit(histograms)
+        self.context_ = histograms.mean(axis=0) if self.context is None else np.asarray(self.context)
+        if self.context_.shape != (histograms.shape[1],):
+            raise ValueError(
+                f"the context must be one histogram of {histograms.shape[1]} words, got shape {self.context_.shape}"
+            )
+        try:
+            check_histograms(self.context_[None], normalized=True)
+        except ValueError as error:
+            raise ValueError(f"the context: {error}") from error
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Similarities ``(n, number of references)``."""
-        check_is_fitted(self, "references_")
-        return contextual_histograms(X, self.references_, self.context_, self.divergence, self.symmetric)
+    def _compare(self, histograms: np.ndarray) -> np.ndarray:
+        return contextual_histograms(histograms, self.references_, self.context_, self.divergence, self.symmetric)

@@ -26,55 +26,35 @@ Cost: n·m·V; Bhattacharyya is one matrix product, the others a Numba kernel ov
 
 from __future__ import annotations
 
-from typing import Any, Self
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
-from numba import prange
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted
+from numba import njit
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.runtime import parallel_njit
+from patchbag.runtime import check_random_state
+from patchbag.similarity.base import HistogramSimilarity, map_rows
 
 KERNELS = ("bhattacharyya", "chi2", "intersection")
 TILE = 64
 TILE_ROWS = 16
-SUM_TOLERANCE = 1e-3
-
-
-def check_histograms(X: Any, normalized: bool = False) -> np.ndarray:
-    """X as a float array (n, V) of finite numbers ≥ 0, each row summing to one if ``normalized``."""
-    X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, input_name="histograms")
-    broken = np.flatnonzero(~np.isfinite(X).all(axis=1))
-    if len(broken):
-        raise ValueError(f"histogram {broken[0]} of {len(X)} has an entry that is NaN or infinite")
-    negative = np.flatnonzero(X.min(axis=1) < 0)
-    if len(negative):
-        raise ValueError(
-            f"histogram {negative[0]} of {len(X)} has a negative entry ({X[negative[0]].min():.3g}); "
-            "kernels of histograms need counts or frequencies"
-        )
-    if normalized:
-        sums = X.sum(axis=1)
-        off = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
-        if len(off):
-            raise ValueError(
-                f"histogram {off[0]} of {len(X)} sums to {sums[off[0]]:.6g}, not to one; divide each row by its sum"
-            )
-    return X
+# rows of a job
+BLOCK = 256
 
 
 # error_model: Python's test for a division by zero would keep the loop from being vectorised
-@parallel_njit(error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _tiles(a, tiles, chi2, tiny, out):  # pragma: no cover - compiled
     """K_int, or K_chi2 / 2, of rows a (n, V) with columns in tiles (T, V, TILE)."""
     n, m = out.shape
     n_tiles = tiles.shape[0]
+    total = np.empty(TILE, a.dtype)
     n_row_tiles = (n + TILE_ROWS - 1) // TILE_ROWS
-    for job in prange(n_tiles * n_row_tiles):
+    for job in range(n_tiles * n_row_tiles):
         t, first = job % n_tiles, (job // n_tiles) * TILE_ROWS
         start, width = t * TILE, min(TILE, m - t * TILE)
-        total = np.empty(TILE, a.dtype)
         for r in range(first, min(first + TILE_ROWS, n)):
             total[:] = 0
             for v in range(a.shape[1]):
@@ -93,13 +73,14 @@ def _tiles(a, tiles, chi2, tiny, out):  # pragma: no cover - compiled
                 out[r, start + j] = total[j]
 
 
-def histogram_kernel(A: Any, B: Any, kernel: str = "chi2") -> np.ndarray:
+def _tile_rows(a: np.ndarray, tiles: np.ndarray, m: int, chi2: bool) -> np.ndarray:
+    out = np.empty((len(a), m), tiles.dtype)
+    _tiles(np.ascontiguousarray(a, tiles.dtype), tiles, chi2, np.finfo(tiles.dtype).tiny, out)
+    return out
+
+
+def histogram_kernel(A: np.ndarray, B: np.ndarray, kernel: str = "chi2") -> np.ndarray:
     """K of every pair of rows (2.10-2.12): ``(n, m)``, float32 if both inputs are, else float64."""
-    A, B = check_histograms(A), check_histograms(B)
-    if kernel not in KERNELS:
-        raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
-    if A.shape[1] != B.shape[1]:
-        raise ValueError(f"histograms of {A.shape[1]} and of {B.shape[1]} words cannot be compared")
     dtype = np.result_type(A, B)
     if kernel == "bhattacharyya":
         return np.sqrt(A, dtype=dtype) @ np.sqrt(B, dtype=dtype).T
@@ -107,19 +88,19 @@ def histogram_kernel(A: Any, B: Any, kernel: str = "chi2") -> np.ndarray:
     padded = np.zeros((n_tiles * TILE, B.shape[1]), dtype)
     padded[: len(B)] = B
     tiles = np.ascontiguousarray(padded.reshape(n_tiles, TILE, -1).swapaxes(1, 2))
-    out = np.empty((len(A), len(B)), dtype)
-    _tiles(np.ascontiguousarray(A, dtype), tiles, kernel == "chi2", np.finfo(dtype).tiny, out)
+    rows = partial(_tile_rows, tiles=tiles, m=len(B), chi2=kernel == "chi2")
+    out = map_rows(rows, [A[start : start + BLOCK] for start in range(0, len(A), BLOCK)], len(A))
     return 2 * out if kernel == "chi2" else out
 
 
-def histogram_distance(A: Any, B: Any, kernel: str = "chi2") -> np.ndarray:
+def histogram_distance(A: np.ndarray, B: np.ndarray, kernel: str = "chi2") -> np.ndarray:
     """d of every pair of rows (the exponents of 2.13-2.15, without γ): ``(n, m)``, ≥ 0."""
     similarity = histogram_kernel(A, B, kernel)
-    half = (np.asarray(A).sum(axis=1)[:, None] + np.asarray(B).sum(axis=1)[None, :]) / 2
+    half = (A.sum(axis=1)[:, None] + B.sum(axis=1)) / 2
     return np.maximum(half.astype(similarity.dtype) - similarity, 0)
 
 
-class HistogramKernel(TransformerMixin, BaseEstimator):
+class HistogramKernel(HistogramSimilarity):
     """Histograms → rows of similarities to the training histograms, for an SVM with a precomputed kernel.
 
     Parameters
@@ -137,6 +118,14 @@ class HistogramKernel(TransformerMixin, BaseEstimator):
     (120, 120)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [StrOptions(set(KERNELS))],
+        "exponential": ["boolean"],
+        "gamma": [Interval(Real, 0, None, closed="neither"), None],
+        "gamma_samples": [Interval(Integral, 2, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
     def __init__(
         self,
         kernel: str = "chi2",
@@ -152,16 +141,10 @@ class HistogramKernel(TransformerMixin, BaseEstimator):
         self.gamma_samples = gamma_samples
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        if self.kernel not in KERNELS:
-            raise ValueError(f"kernel must be one of {KERNELS}, got {self.kernel!r}")
-        if self.gamma is not None and not 0 < self.gamma < np.inf:
-            raise ValueError(f"gamma must be a positive number or None, got {self.gamma!r}")
-        self.references_ = check_histograms(X)
-        self.n_features_in_ = self.references_.shape[1]
+    def _fit(self, histograms: np.ndarray) -> None:
+        super()._fit(histograms)
         if self.exponential:
             self.gamma_ = self._choose_gamma() if self.gamma is None else float(self.gamma)
-        return self
 
     def _choose_gamma(self) -> float:
         n = len(self.references_)
@@ -174,9 +157,7 @@ class HistogramKernel(TransformerMixin, BaseEstimator):
             raise ValueError("all training histograms are the same (mean distance is 0); give gamma")
         return 1 / mean
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Similarities ``(n, number of references)``."""
-        check_is_fitted(self, "references_")
+    def _compare(self, histograms: np.ndarray) -> np.ndarray:
         if self.exponential:
-            return np.exp(-self.gamma_ * histogram_distance(X, self.references_, self.kernel))
-        return histogram_kernel(X, self.references_, self.kernel)
+            return np.exp(-self.gamma_ * histogram_distance(histograms, self.references_, self.kernel))
+        return histogram_kernel(histograms, self.references_, self.kernel)

@@ -20,14 +20,15 @@ coordinates the expanded square would lose its float32 digits), and written in t
     2 H = D (1 + ln 2π) + Σ t + Σ (r + ln σq² + μq²/σq²) + t·r - 2 μp·(μq/σq²)
 
 so that little cancels and float32 keeps its digits; where Gaussians lie so far apart that it would not (features above
-``LARGE``), float64 is used.  The product kernel is not a matrix product; a Numba kernel
-evaluates it over tiles of columns.  Four dimensions share one division (a/b + c/d = (ad + cb)/(bd)), whose denominator
-is also the determinant, and one logarithm serves as many dimensions as float64 can multiply without overflow.
+``LARGE``), float64 is used.  The product kernel is not a matrix product: ``log_product_kernel`` broadcasts, on any
+device, and ``log_product_tiles`` is a Numba kernel over tiles of columns.  Four dimensions share one division (a/b +
+c/d = (ad + cb)/(bd)), whose denominator is also the determinant, and one logarithm serves as many dimensions as float64
+can multiply without overflow.
 
 Cost for R × C pairs: 4·R·C·D flops in BLAS for the cross-entropy, about 8·R·C·D for the product kernel.
 
 Axes: ``(..., R, D)`` with ``(..., C, D)`` gives ``(..., R, C)``; leading axes are batches (the components of a mixture,
-say).  Arrays other than NumPy's run through the Array API on their own device.
+say).
 """
 
 from __future__ import annotations
@@ -36,10 +37,8 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
-from numba import njit, prange
-
-from patchbag.runtime import parallel_njit
+from array_api_compat import array_namespace
+from numba import njit
 
 # Columns that a row of Gaussians meets at a time: 2·D·TILE numbers stay in the first-level cache.
 TILE = 64
@@ -110,44 +109,7 @@ def kl_divergence(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any
     return cross_entropy(p_means, p_variances, q_means, q_variances) - entropy(p_variances)[..., :, None]
 
 
-def symmetric_kl(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any) -> Any:
-    """KL(p‖q) + KL(q‖p) of every pair (2.20): ``(..., R, C)``."""
-    xp = array_namespace(p_means, p_variances, q_means, q_variances)
-    backward = kl_divergence(q_means, q_variances, p_means, p_variances)
-    return kl_divergence(p_means, p_variances, q_means, q_variances) + xp.matrix_transpose(backward)
-
-
 # --- probability product kernel --------------------------------------------------------------------------------------
-
-
-def check_rho(rho: float) -> float:
-    if not np.isfinite(rho) or rho <= 0:
-        raise ValueError(f"rho must be a positive number (1/2: Bhattacharyya, 1: expected likelihood), got {rho!r}")
-    return float(rho)
-
-
-def product_kernel(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any, rho: float = 0.5) -> Any:
-    """K^ρ(p, q) of every pair (4.10): ``(..., R, C)``."""
-    xp = array_namespace(p_means, p_variances, q_means, q_variances)
-    return xp.exp(log_product_kernel(p_means, p_variances, q_means, q_variances, rho))
-
-
-def log_product_kernel(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any, rho: float = 0.5) -> Any:
-    """ln K^ρ(p, q) of every pair: ``(..., R, C)``, float64 unless all inputs are float32."""
-    rho = check_rho(rho)
-    arrays = (p_means, p_variances, q_means, q_variances)
-    if not all(is_numpy_array(a) for a in arrays):
-        return _log_product_broadcast(*arrays, rho)
-    dtype = np.result_type(*arrays, np.float32)
-    batch, rows, columns = p_means.shape[:-2], p_means.shape[-2], q_means.shape[-2]
-    p_means, p_variances, q_means, q_variances = (a.reshape(-1, *a.shape[-2:]) for a in arrays)
-    coordinates = frame(q_means, q_variances)
-    precision, period = product_precision(p_variances, q_variances, coordinates, dtype)
-    means, variances, left = product_left(p_means, p_variances, rho, coordinates, precision)
-    tiles, right = product_right(q_means, q_variances, rho, coordinates, precision)
-    out = np.empty((len(means), rows, columns), dtype)
-    log_product_tiles(means, variances, left, tiles, right, rho, period, out)
-    return out.reshape(*batch, rows, columns)
 
 
 def _log_volume(variances: Any, rho: float) -> Any:
@@ -157,15 +119,12 @@ def _log_volume(variances: Any, rho: float) -> Any:
     return xp.sum(0.5 * (1 - rho) * xp.log(variances) + half_constant, axis=-1)
 
 
-def _log_product_broadcast(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any, rho: float) -> Any:
-    """The same by broadcasting, in blocks of rows: the path of GPU arrays."""
+def log_product_kernel(p_means: Any, p_variances: Any, q_means: Any, q_variances: Any, rho: float = 0.5) -> Any:
+    """ln K^ρ(p, q) of every pair (4.10): ``(..., R, C)``, by broadcasting, in blocks of rows."""
     xp = array_namespace(p_means, p_variances, q_means, q_variances)
-    columns, d = q_means.shape[-2:]
-    numbers_a_row = max(1, int(np.prod(p_means.shape[:-2])) * columns * d)
-    step = max(1, BLOCK_NUMBERS // numbers_a_row)
-    right = _log_volume(q_variances, rho)[..., None, :]
-    blocks = []
-    rows = p_means.shape[-2]
+    numbers_a_row = int(np.prod(p_means.shape[:-2])) * int(np.prod(q_means.shape[-2:]))
+    step = max(1, BLOCK_NUMBERS // max(1, numbers_a_row))
+    right, rows, blocks = _log_volume(q_variances, rho)[..., None, :], p_means.shape[-2], []
     for start in range(0, rows, step):
         part = slice(start, min(start + step, rows))
         m, v = p_means[..., part, :], p_variances[..., part, :]
@@ -257,17 +216,16 @@ def log_product_row(mp, vp, tile, rho, period, quadratic, product, out):  # prag
         out[j] -= 0.5 * rho * quadratic[j]
 
 
-@parallel_njit()
+@njit(cache=True, nogil=True)
 def log_product_tiles(mp, vp, fp, tiles, fq, rho, period, out):  # pragma: no cover - compiled
     """ln K^ρ of every row with every column of each batch, from ``product_left`` and ``product_right``."""
     batch, rows, columns = out.shape
-    n_tiles = tiles.shape[1]
-    n_row_tiles = (rows + TILE_ROWS - 1) // TILE_ROWS
-    for job in prange(batch * n_row_tiles * n_tiles):
-        t, first = job % n_tiles, (job // n_tiles % n_row_tiles) * TILE_ROWS
-        b, start = job // (n_tiles * n_row_tiles), t * TILE
-        quadratic, product, logs = np.empty(TILE, mp.dtype), np.empty(TILE), np.empty(TILE)
-        for r in range(first, min(first + TILE_ROWS, rows)):
-            log_product_row(mp[b, r], vp[b, r], tiles[b, t], rho, period, quadratic, product, logs)
-            for j in range(min(TILE, columns - start)):
-                out[b, r, start + j] = logs[j] + fp[b, r] + fq[b, start + j]
+    quadratic, product, logs = np.empty(TILE, mp.dtype), np.empty(TILE), np.empty(TILE)
+    for b in range(batch):
+        for first in range(0, rows, TILE_ROWS):
+            for t in range(tiles.shape[1]):
+                start = t * TILE
+                for r in range(first, min(first + TILE_ROWS, rows)):
+                    log_product_row(mp[b, r], vp[b, r], tiles[b, t], rho, period, quadratic, product, logs)
+                    for j in range(min(TILE, columns - start)):
+                        out[b, r, start + j] = logs[j] + fp[b, r] + fq[b, start + j]

@@ -24,23 +24,24 @@ Deviation: a matched PPK, which the thesis only suggests, is averaged over both 
 
 from __future__ import annotations
 
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.runtime import check_random_state
+from patchbag.similarity.base import MixtureSimilarity
 from patchbag.similarity.mixtures import matching as pairs
-from patchbag.similarity.mixtures.checks import check_mixtures, check_pair, check_precision, log_self_products
-from patchbag.similarity.mixtures.gaussians import check_rho
 from patchbag.similarity.mixtures.one_to_one import product_one_to_one, symmetric_kl_one_to_one
 from patchbag.similarity.mixtures.point_estimates import kl_monte_carlo, kl_unscented, random_seed
 
 PRODUCT_MATCHINGS = ("one-to-one", "one-to-many", "matched", "variational")
 DIVERGENCE_MATCHINGS = ("one-to-one", "matched", "variational", "unscented", "monte-carlo")
+# rows of a kernel looked at together, so that what is found of each entry takes little memory
+RANGE_ROWS = 1024
 
 
 def product_kernel(
@@ -50,31 +51,21 @@ def product_kernel(
     matching: str = "one-to-one",
     dtype: Any = np.float32,
     log_norms: pairs.LogNorms = None,
-    check: bool = True,
 ) -> Any:
-    """PPK of every pair: ``(n, m)``; matching is one of ``PRODUCT_MATCHINGS``.
+    """PPK of every pair: ``(n, m)``; matching is one of ``PRODUCT_MATCHINGS``, "variational" for rho = 0.5 only.
 
-    Parameters
-    ----------
-    log_norms : logarithms of norms (n,) of P and (m,) of Q to divide by, see ``log_product_norms``; where ρ ≠ ½ the
-        kernel scales with variances to the power of the dimension, and only the quotient may fit into a float
-    check : P and Q are checked; False if that was done
+    ``log_norms`` are logarithms of norms (n,) of P and (m,) of Q to divide by, see ``log_product_norms``; where ρ ≠ ½
+    the kernel scales with variances to the power of the dimension, and only the quotient may fit into a float.
     """
-    if matching not in PRODUCT_MATCHINGS:
-        raise ValueError(f"matching of a product kernel must be one of {PRODUCT_MATCHINGS}, got {matching!r}")
-    if check:
-        check_pair(P, Q, one_to_one=matching == "one-to-one")
     if matching == "one-to-one":
-        return product_one_to_one(P, Q, rho, dtype, log_norms, check=False)
+        return product_one_to_one(P, Q, rho, dtype, log_norms)
     if matching == "one-to-many":
-        return pairs.product_one_to_many(P, Q, rho, dtype, log_norms, check=False)
-    if matching == "matched":
-        swapped = None if log_norms is None else log_norms[::-1]
-        forward = pairs.product_matched(P, Q, rho, dtype, log_norms, check=False)
-        return (forward + pairs.product_matched(Q, P, rho, dtype, swapped, check=False).T) / 2
-    if rho != 0.5:
-        raise ValueError(f"the variational bound (4.12) is of the Bhattacharyya kernel, rho = 0.5; got rho = {rho}")
-    return pairs.bhattacharyya_bound(P, Q, dtype, log_norms, check=False)
+        return pairs.product_one_to_many(P, Q, rho, dtype, log_norms)
+    if matching == "variational":
+        return pairs.bhattacharyya_bound(P, Q, dtype, log_norms)
+    swapped = None if log_norms is None else log_norms[::-1]
+    forward = pairs.product_matched(P, Q, rho, dtype, log_norms)
+    return (forward + pairs.product_matched(Q, P, rho, dtype, swapped).T) / 2
 
 
 def symmetric_kl(
@@ -84,24 +75,29 @@ def symmetric_kl(
     dtype: Any = np.float32,
     n_samples: int = 1000,
     random_state: Any = None,
-    check: bool = True,
 ) -> Any:
     """SKL of every pair: ``(n, m)``; matching is one of ``DIVERGENCE_MATCHINGS``.
 
-    ``check=False`` takes P and Q as they are; Monte Carlo uses one seed for both directions.
+    Monte Carlo uses one seed for both directions.
     """
-    if matching not in DIVERGENCE_MATCHINGS:
-        raise ValueError(f"matching of a KL divergence must be one of {DIVERGENCE_MATCHINGS}, got {matching!r}")
-    if check:
-        check_pair(P, Q, one_to_one=matching == "one-to-one")
     if matching == "one-to-one":
-        return symmetric_kl_one_to_one(P, Q, dtype, check=False)
+        return symmetric_kl_one_to_one(P, Q, dtype)
     if matching == "monte-carlo":
         seed = random_seed(random_state)
-        forward, backward = (kl_monte_carlo(*pq, n_samples, seed, dtype, check=False) for pq in ((P, Q), (Q, P)))
-        return forward + backward.T
-    estimates = {"matched": pairs.kl_matched, "variational": pairs.kl_variational, "unscented": kl_unscented}
-    return estimates[matching](P, Q, dtype, check=False) + estimates[matching](Q, P, dtype, check=False).T
+        return kl_monte_carlo(P, Q, n_samples, seed, dtype) + kl_monte_carlo(Q, P, n_samples, seed, dtype).T
+    estimate = {"matched": pairs.kl_matched, "variational": pairs.kl_variational, "unscented": kl_unscented}[matching]
+    return estimate(P, Q, dtype) + estimate(Q, P, dtype).T
+
+
+def log_self_products(X: Mixtures, rho: float = 0.5) -> Any:
+    """ln Σ_i α_i² K^ρ(p_i, p_i) of every mixture, the diagonal of the one-to-one PPK: ``(n,)``, float64."""
+    xp = array_namespace(X.weights, X.variances)
+    # ∫ N^{2ρ} = (2π σ²)^{½ - ρ} (2ρ)^{-½} a dimension
+    logs = (0.5 - rho) * xp.log(2 * np.pi * xp.astype(X.variances, xp.float64)) - 0.5 * float(np.log(2 * rho))
+    with np.errstate(divide="ignore"):  # a component of weight zero adds nothing
+        terms = 2 * xp.log(xp.astype(X.weights, xp.float64)) + xp.sum(logs, axis=-1)
+    best = xp.max(terms, axis=1, keepdims=True)
+    return xp.log(xp.sum(xp.exp(terms - best), axis=1)) + best[:, 0]
 
 
 def log_product_norms(X: Mixtures, rho: float = 0.5, matching: str = "one-to-one") -> Any:
@@ -111,11 +107,31 @@ def log_product_norms(X: Mixtures, rho: float = 0.5, matching: str = "one-to-one
         # relative to the one-to-one norm, which has the same scale, nothing under- or overflows
         for i in range(len(X)):
             own = logs[i : i + 1], logs[i : i + 1]
-            logs[i] += 0.5 * np.log(product_kernel(X[i], X[i], rho, matching, np.float64, own, check=False)[0, 0])
+            logs[i] += 0.5 * np.log(product_kernel(X[i], X[i], rho, matching, np.float64, own)[0, 0])
     return logs
 
 
-class MixtureKernel(TransformerMixin, BaseEstimator):
+def check_range(K: Any, P: Mixtures, Q: Mixtures, rho: float) -> Any:
+    """K if its dtype can hold it; for ρ ≠ ½ a product kernel scales with the variances' product over D dimensions."""
+    xp = array_namespace(K)
+    low = float(np.log(np.finfo(str(K.dtype).rpartition(".")[2]).smallest_subnormal))
+    n = K.shape[0]
+    parts = [K[start : min(start + RANGE_ROWS, n), ...] for start in range(0, n, RANGE_ROWS)]
+    # K(p, q)² ≤ K(p, p) K(q, q): zeros of mixtures that are merely far apart are no fault of the scale
+    largest = (float(xp.max(log_self_products(X, rho))) for X in (P, Q))
+    if not all(bool(xp.all(xp.isfinite(part))) for part in parts):
+        fault = "overflows"
+    elif not any(bool(xp.any(part != 0)) for part in parts) and 0.5 * sum(largest) < low:
+        fault = "is below the smallest number"
+    else:
+        return K
+    raise ValueError(
+        f"the product kernel with rho = {rho} {fault} in {K.dtype} at the scale of these variances: "
+        "use normalize=True or precision='float64', or rho = 0.5, which is free of scale"
+    )
+
+
+class MixtureKernel(MixtureSimilarity):
     """Mixtures → rows of similarities to the training mixtures, for a linear classifier or a precomputed kernel.
 
     Parameters
@@ -141,6 +157,18 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
     (10, 120)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [StrOptions({"ppk", "klk"})],
+        "matching": [StrOptions({*PRODUCT_MATCHINGS, *DIVERGENCE_MATCHINGS})],
+        "rho": [Interval(Real, 0, None, closed="neither")],
+        "gamma": [Interval(Real, 0, None, closed="neither"), None],
+        "gamma_samples": [Interval(Integral, 2, None, closed="left"), None],
+        "normalize": ["boolean"],
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "precision": [StrOptions({"float32", "float64"})],
+        "random_state": ["random_state"],
+    }
+
     def __init__(
         self,
         kernel: str = "ppk",
@@ -164,43 +192,30 @@ class MixtureKernel(TransformerMixin, BaseEstimator):
         self.precision = precision
         self.random_state = random_state
 
-    def fit(self, X: Mixtures, y: Any = None) -> Self:
-        matchings = {"ppk": PRODUCT_MATCHINGS, "klk": DIVERGENCE_MATCHINGS}
-        if self.kernel not in matchings:
-            raise ValueError(f"kernel must be 'ppk' or 'klk', got {self.kernel!r}")
-        if self.matching not in matchings[self.kernel]:
-            raise ValueError(
-                f"matching of kernel {self.kernel!r} must be one of {matchings[self.kernel]}, got {self.matching!r}"
-            )
-        check_precision(self.precision)
-        if self.gamma_samples is not None and self.gamma_samples < 2:
-            raise ValueError(f"gamma_samples must be at least 2, got {self.gamma_samples!r}")
-        if self.gamma is not None and not 0 < self.gamma < np.inf:
-            raise ValueError(f"gamma must be a positive number or None, got {self.gamma!r}")
-        check_rho(self.rho)
-        self.references_ = check_mixtures(X, one_to_one=self.matching == "one-to-one")
+    def _fit(self, X: Mixtures) -> None:
+        matchings = PRODUCT_MATCHINGS if self.kernel == "ppk" else DIVERGENCE_MATCHINGS
+        if self.matching not in matchings:
+            raise ValueError(f"matching of kernel {self.kernel!r} must be one of {matchings}, got {self.matching!r}")
+        if self.kernel == "ppk" and self.matching == "variational" and self.rho != 0.5:
+            raise ValueError(f"the variational bound (4.12) is of Bhattacharyya, rho = 0.5; got rho = {self.rho}")
+        super()._fit(X)
         self.seed_ = random_seed(self.random_state) if self.matching == "monte-carlo" else None
         if self.kernel == "klk":
             self.gamma_ = self._choose_gamma() if self.gamma is None else float(self.gamma)
         elif self.normalize:
-            self.reference_log_norms_ = log_product_norms(self.references_, self.rho, self.matching)
-        return self
+            self.reference_log_norms_ = log_product_norms(X, self.rho, self.matching)
 
-    def transform(self, X: Mixtures) -> Any:
-        """Similarities ``(n, number of references)``."""
-        check_is_fitted(self, "references_")
-        check_mixtures(X, self.references_, one_to_one=self.matching == "one-to-one")
-        dtype = np.dtype(self.precision)
+    def _compare(self, X: Mixtures) -> Any:
         if self.kernel == "klk":
-            xp = array_namespace(X.means)
-            return xp.exp(-self.gamma_ * self._divergence(X, self.references_))
-        log_norms = None
+            return array_namespace(X.means).exp(-self.gamma_ * self._divergence(X, self.references_))
+        norms = None
         if self.normalize:
-            log_norms = log_product_norms(X, self.rho, self.matching), self.reference_log_norms_
-        return product_kernel(X, self.references_, self.rho, self.matching, dtype, log_norms, check=False)
+            norms = log_product_norms(X, self.rho, self.matching), self.reference_log_norms_
+        found = product_kernel(X, self.references_, self.rho, self.matching, np.dtype(self.precision), norms)
+        return found if self.normalize else check_range(found, X, self.references_, self.rho)
 
     def _divergence(self, P: Mixtures, Q: Mixtures) -> Any:
-        return symmetric_kl(P, Q, self.matching, np.dtype(self.precision), self.n_samples, self.seed_, check=False)
+        return symmetric_kl(P, Q, self.matching, np.dtype(self.precision), self.n_samples, self.seed_)
 
     def _choose_gamma(self) -> float:
         random, n = check_random_state(self.random_state), len(self.references_)

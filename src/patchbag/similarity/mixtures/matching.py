@@ -7,8 +7,8 @@ of a pair of mixtures only how well each component i of p is answered by q::
     a_i(p, q) = Σ_j β_j κ(p_i, q_j),   κ = exp(-H) (cross-entropy), K^ρ (product kernel) or (K^½)² (its square)
 
 with the sum over all j (``"all"``), only its largest term (``"best"``, the mapping π of eq. 4.20) or only j = i
-(``"one-to-one"``, for mixtures adapted from one universal model).  ``log_affinities`` computes ln a_i in blocks of
-images; from it follow, per pair,
+(``"one-to-one"``, for mixtures adapted from one universal model).  ``answers_of`` prepares the q's for ln a_i with
+blocks of p's; from it follow, per pair,
 
 ======================  =============================================  ========================
 Goldberger/Vasconcelos  KL ≈ Σ αi (ln αi - H(pi, pi) - ln a_i)         best, (4.20-4.21)
@@ -30,17 +30,18 @@ Slips in the text.  For ρ ≤ 1, (4.11) is a *lower* bound of the kernel (Jense
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.runtime import parallel_map
-from patchbag.similarity.mixtures.checks import check_pair, check_range
-from patchbag.similarity.mixtures.components import by_component, component_frame, pack_components
+from patchbag.similarity.base import map_rows
 from patchbag.similarity.mixtures.gaussians import (
-    check_rho,
     entropy,
     fits_single,
     frame,
@@ -53,54 +54,97 @@ from patchbag.similarity.mixtures.gaussians import (
 )
 
 WEIGHT_FLOOR = 1e-10
-MEASURES = ("cross-entropy", "product", "squared-product")
-MATCHINGS = ("one-to-one", "best", "all")
-# numbers in a yielded block, and in the component-by-component matrix of a job
-BLOCK_NUMBERS = 1 << 24
-JOB_NUMBERS = 1 << 19
+# numbers in the affinities of a block of images, and in the component-by-component matrix of a pair of blocks
+BLOCK_NUMBERS = 1 << 23
+PAIR_NUMBERS = 1 << 19
+
+Answers = Callable[[Mixtures], np.ndarray]
+# logarithms of what the kernels of each p and of each q are divided by, (n,) and (m,)
+LogNorms = tuple[np.ndarray, np.ndarray] | None
 
 
 def log_weights(weights: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(np.asarray(weights, np.float64), WEIGHT_FLOOR))
 
 
-def log_affinities(
-    P: Mixtures,
+def row_blocks(P: Mixtures, Q: Mixtures, matching: str) -> list[slice]:
+    """Blocks of the mixtures of P, of about the same size, that are compared with all of Q at a time."""
+    numbers = Q.n_components * len(Q) * (1 if matching == "one-to-one" else Q.n_components)
+    edges = np.linspace(0, len(P), min(len(P), -(-len(P) * numbers // BLOCK_NUMBERS)) + 1).astype(int)
+    return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+class Products(NamedTuple):
+    """How logarithms of product kernels are computed: what ``product_left`` and ``log_product_tiles`` ask for."""
+
+    rho: float
+    coordinates: Any
+    precision: Any
+    period: int
+    power: int
+    dtype: Any
+
+
+def answers_of(
     Q: Mixtures,
+    P: Mixtures,
     measure: str = "cross-entropy",
     matching: str = "one-to-one",
     rho: float = 0.5,
     dtype: Any = np.float32,
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """ln a_i of every component of every mixture of P with every mixture of Q, in blocks of P.
+) -> Answers:
+    """A function of some mixtures of P that gives ln a_i of their components with all of Q: ``(K, rows, len(Q))``.
 
-    Yields
-    ------
-    rows : slice of P
-    logs : (K, rows, len(Q)) in ``dtype``
+    ``measure`` is "cross-entropy", "product" or "squared-product"; ``matching`` "one-to-one", "best" or "all".
     """
-    if measure not in MEASURES:
-        raise ValueError(f"measure must be one of {MEASURES}, got {measure!r}")
-    if matching not in MATCHINGS:
-        raise ValueError(f"matching must be one of {MATCHINGS}, got {matching!r}")
-    rho, power = (0.5, 2) if measure == "squared-product" else (check_rho(rho), 1)
-    k, m = Q.n_components, len(Q)
-    dtype = np.dtype(dtype)
+    dtype, one_to_one = np.dtype(dtype), matching == "one-to-one"
+    means, variances = by_component(Q) if one_to_one else (a[None] for a in _flat(Q))
+    coordinates = component_frame(Q) if one_to_one else frame(means.astype(np.float64), variances.astype(np.float64))
+    if measure == "cross-entropy" and one_to_one:
+        right = reference_features(Q, right_features, coordinates, dtype)
+        return partial(one_to_one_entropies, coordinates=coordinates, others=right)
     if measure == "cross-entropy":
-        compute = _one_to_one_entropies(Q, dtype) if matching == "one-to-one" else _all_entropies(Q, matching, dtype)
-    elif matching == "one-to-one":
-        compute = _one_to_one_products(P, Q, rho, power, dtype)
-    else:
-        compute = _all_products(P, Q, rho, power, matching, dtype)
-    step = max(1, min(BLOCK_NUMBERS // max(1, k * m), len(P)))
-    for start in range(0, len(P), step):
-        rows = slice(start, min(start + step, len(P)))
-        yield rows, compute(P[rows])
+        coordinates = coordinates[0][0], coordinates[1][0]
+        right = _right_side(Q, coordinates, dtype)
+        return partial(_all_entropies, coordinates=coordinates, right=right, matching=matching, dtype=dtype)
+    rho, power = (0.5, 2) if measure == "squared-product" else (rho, 1)
+    own = by_component(P)[1] if one_to_one else _flat(P)[1][None]
+    how = Products(rho, coordinates, *product_precision(own, variances, coordinates, dtype), power, dtype)
+    if one_to_one:
+        tiles, right = pack_components(product_right, Q, rho, coordinates, how.precision)
+        # ln β goes into the columns' factor; the power must not touch it
+        return partial(_one_to_one_products, how=how, packed=(tiles, right + log_weights(Q.weights).T / power))
+    step, k = max(1, 4 * PAIR_NUMBERS // Q.n_components**2), Q.n_components
+    packed = []
+    for start in range(0, len(Q), step):
+        rows = slice(start * k, (start + step) * k)
+        part = product_right(means[:, rows], variances[:, rows], rho, coordinates, how.precision)
+        packed.append((part, log_weights(Q.weights[start : start + step]).astype(dtype)))
+    return partial(_all_products, how=how, packed=packed, matching=matching)
 
 
-Compute = Callable[[Mixtures], np.ndarray]
-# logarithms of what the kernels of each p and of each q are divided by, (n,) and (m,)
-LogNorms = tuple[np.ndarray, np.ndarray] | None
+# --- one to one: component i of all images side by side, in coordinates that keep its digits --------------------------
+
+
+def by_component(mixtures: Mixtures) -> tuple[Any, Any]:
+    """Means and variances ``(K, n, D)``."""
+    xp = array_namespace(mixtures.means)
+    return xp.permute_dims(mixtures.means, (1, 0, 2)), xp.permute_dims(mixtures.variances, (1, 0, 2))
+
+
+def component_frame(mixtures: Mixtures) -> tuple[Any, Any]:
+    """Coordinates that centre each component over the images: centre, scale ``(K, 1, D)``, in float64."""
+    xp = array_namespace(mixtures.means)
+    centre, variance = (xp.mean(a, axis=0)[:, None, :] for a in (mixtures.means, mixtures.variances))
+    return xp.astype(centre, xp.float64), xp.sqrt(xp.astype(variance, xp.float64))
+
+
+def pack_components(
+    function: Callable[..., tuple[Any, ...]], m: Mixtures, rho: float, coordinates: tuple[Any, Any], dtype: Any
+) -> list[np.ndarray]:
+    """``product_left`` or ``product_right`` of all components, one at a time to keep temporaries small."""
+    parts = zip(*(a[:, None] for a in (*by_component(m), *coordinates)))
+    return [np.concatenate(a) for a in zip(*(function(mu, v, rho, (c, s), dtype) for mu, v, c, s in parts))]
 
 
 def _flat(mixtures: Mixtures) -> tuple[np.ndarray, np.ndarray]:
@@ -108,53 +152,49 @@ def _flat(mixtures: Mixtures) -> tuple[np.ndarray, np.ndarray]:
     return mixtures.means.reshape(-1, mixtures.dimension), mixtures.variances.reshape(-1, mixtures.dimension)
 
 
-def _one_to_one_entropies(Q: Mixtures, dtype: np.dtype) -> Compute:
-    means, variances = by_component(Q)
-    k, m, d = means.shape
-    centre, scale = component_frame(Q)
-    logs = log_weights(Q.weights)
-    right = np.empty((k, 2 * d + 2, m), dtype)
-
-    def prepare(i: int) -> None:
-        right[i] = right_features(means[i], variances[i], (centre[i], scale[i])).T
-        right[i, -1] -= logs[:, i]
-
-    list(parallel_map(prepare, range(k), shared=True))
-
-    def compute(P: Mixtures) -> np.ndarray:
-        p_means, p_variances = by_component(P)
-        out = np.empty((k, len(P), m), dtype)
-
-        def job(i: int) -> None:
-            left = left_features(p_means[i], p_variances[i], (centre[i], scale[i]))
-            np.matmul((-left).astype(dtype), right[i], out=out[i])
-
-        list(parallel_map(job, range(k), shared=True))
-        return out
-
-    return compute
+def _features(job: tuple[Any, ...], function: Callable[..., Any]) -> np.ndarray:
+    """What component i of all images brings, ``(n, 2D + 2)``; as right features, with the logarithm of its weight."""
+    means, variances, weights, centre, scale = job
+    features = function(means, variances, (centre, scale))
+    if function is right_features:
+        features[:, -1] -= log_weights(weights)
+    return features
 
 
-def _one_to_one_products(P: Mixtures, Q: Mixtures, rho: float, power: int, dtype: np.dtype) -> Compute:
-    coordinates = tuple(a[:, None] for a in component_frame(Q))
-    precision, period = product_precision(by_component(P)[1], by_component(Q)[1], coordinates, dtype)
-    tiles, right = pack_components(product_right, Q, rho, coordinates, precision)
-    # ln β goes into the columns' factor; the power must not touch it
-    right += log_weights(Q.weights).T / power
-
-    def compute(P: Mixtures) -> np.ndarray:
-        means, variances, left = pack_components(product_left, P, rho, coordinates, precision)
-        out = np.empty((len(means), len(P), len(Q)), dtype)
-        log_product_tiles(means, variances, left, tiles, right, rho, period, out)
-        if power != 1:
-            out *= power
-        return out
-
-    return compute
+def _jobs(mixtures: Mixtures, coordinates: Any) -> Any:
+    return zip(*by_component(mixtures), mixtures.weights.T, *coordinates)
 
 
-def _reduce(logs: np.ndarray, matching: str) -> np.ndarray:
-    """Largest, or logarithm of the sum of exponentials, over the last axis; overwrites its argument."""
+def reference_features(Q: Mixtures, function: Callable[..., Any], coordinates: Any, dtype: Any) -> np.ndarray:
+    """Left or right features of all components, ``(K, 2D + 2, m)``."""
+    out = np.empty((Q.n_components, 2 * Q.dimension + 2, len(Q)), dtype)
+    for i, features in enumerate(parallel_map(partial(_features, function=function), _jobs(Q, coordinates))):
+        out[i] = features.T
+    return out
+
+
+def one_to_one_entropies(
+    P: Mixtures, coordinates: Any, others: np.ndarray, function: Callable[..., Any] = left_features
+) -> np.ndarray:
+    """ln a_i(p, q) from the right features of the q's; ln a_i(q, p) from their left and the right ones of the p's."""
+    out = np.empty((P.n_components, len(P), others.shape[2]), others.dtype)
+    for i, job in enumerate(_jobs(P, coordinates)):
+        np.matmul((-_features(job, function)).astype(others.dtype), others[i], out=out[i])
+    return out
+
+
+def _one_to_one_products(P: Mixtures, how: Products, packed: Any) -> np.ndarray:
+    left = pack_components(product_left, P, how.rho, how.coordinates, how.precision)
+    out = np.empty((P.n_components, len(P), packed[1].shape[1]), how.dtype)
+    log_product_tiles(*left, *packed, how.rho, how.period, out)  # type: ignore[call-arg]
+    return how.power * out if how.power != 1 else out
+
+
+# --- all components --------------------------------------------------------------------------------------------------
+
+
+def log_sum(logs: np.ndarray, matching: str = "all") -> np.ndarray:
+    """Logarithm of the sum of exponentials over the last axis, or the "best" of them; overwrites its argument."""
     best = logs.max(axis=-1, keepdims=True)
     if matching == "best":
         return best[..., 0]
@@ -162,171 +202,144 @@ def _reduce(logs: np.ndarray, matching: str) -> np.ndarray:
     return np.log(np.exp(logs, out=logs).sum(axis=-1)) + best[..., 0]
 
 
-def _right_side(Q: Mixtures, coordinates: tuple[Any, Any], dtype: np.dtype) -> np.ndarray:
+def _right_side(Q: Mixtures, coordinates: Any, dtype: Any) -> np.ndarray:
     """What all components of the q's bring to H(p_i, q_j) - ln β_j: ``(2D + 2, m·K)``, float64 where that is needed."""
     right = right_features(*_flat(Q), coordinates)
     right[:, -1] -= log_weights(Q.weights).ravel()
     return np.ascontiguousarray(right.T, dtype if fits_single(right) else np.float64)
 
 
-def _left_side(P: Mixtures, i: int, coordinates: tuple[Any, Any], dtype: np.dtype) -> np.ndarray:
-    """What the components of p bring to it: ``(K, 2D + 2)``."""
-    left = left_features(P.means[i], P.variances[i], coordinates)
-    return left.astype(dtype if fits_single(left) else np.float64, copy=False)
+def _costs(p: Mixtures, coordinates: Any, right: np.ndarray) -> Any:
+    """H(p_i, q_j) - ln β_j of one mixture p, in parts of the q's: slice, ``(K, part, K)``."""
+    left, k = left_features(p.means[0], p.variances[0], coordinates), p.n_components
+    left = left.astype(right.dtype if fits_single(left) else np.float64, copy=False)
+    step, m = max(1, PAIR_NUMBERS // (k * k)), right.shape[1] // k
+    for start in range(0, m, step):
+        part = slice(start, min(start + step, m))
+        yield part, (left @ right[:, part.start * k : part.stop * k]).reshape(k, -1, k)
 
 
-def _all_entropies(Q: Mixtures, matching: str, dtype: np.dtype) -> Compute:
-    k, m = Q.n_components, len(Q)
-    coordinates = frame(*(a.astype(np.float64) for a in _flat(Q)))
-    right = _right_side(Q, coordinates, dtype)
-    step = max(1, JOB_NUMBERS // (k * k))
-
-    def compute(P: Mixtures) -> np.ndarray:
-        out = np.empty((k, len(P), m), dtype)
-
-        def job(i: int) -> None:
-            left = _left_side(P, i, coordinates, right.dtype)
-            for start in range(0, m, step):
-                stop = min(start + step, m)
-                logs = -(left @ right[:, start * k : stop * k])
-                out[:, i, start:stop] = _reduce(logs.reshape(k, stop - start, k), matching)
-
-        list(parallel_map(job, range(len(P)), shared=True))
-        return out
-
-    return compute
+def _all_entropies(P: Mixtures, coordinates: Any, right: np.ndarray, matching: str, dtype: Any) -> np.ndarray:
+    out = np.empty((P.n_components, len(P), right.shape[1] // P.n_components), dtype)
+    for i in range(len(P)):
+        for part, costs in _costs(P[i], coordinates, right):
+            out[:, i, part] = log_sum(np.negative(costs, out=costs), matching)
+    return out
 
 
-def _all_products(P: Mixtures, Q: Mixtures, rho: float, power: int, matching: str, dtype: np.dtype) -> Compute:
-    k, m, d = Q.n_components, len(Q), Q.dimension
-    means, variances = (a[None] for a in _flat(Q))
-    coordinates = frame(means.astype(np.float64), variances.astype(np.float64))
-    precision, period = product_precision(P.variances.reshape(1, -1, d), variances, coordinates, dtype)
-    logs = log_weights(Q.weights).astype(dtype)
-    step = max(1, 4 * JOB_NUMBERS // (k * k))
-    parts = [slice(start, min(start + step, m)) for start in range(0, m, step)]
-    packed = []
-    for part in parts:
-        rows = slice(part.start * k, part.stop * k)
-        packed.append(product_right(means[:, rows], variances[:, rows], rho, coordinates, precision))
-
-    def compute(P: Mixtures) -> np.ndarray:
-        out = np.empty((k, len(P), m), dtype)
-        for i in range(len(P)):
-            left = product_left(P.means[i : i + 1], P.variances[i : i + 1], rho, coordinates, precision)
-            for part, columns in zip(parts, packed):
-                block = np.empty((1, k, (part.stop - part.start) * k), dtype)
-                log_product_tiles(*left, *columns, rho, period, block)
-                terms = power * block.reshape(k, -1, k) + logs[part]
-                out[:, i, part] = _reduce(terms, matching)
-        return out
-
-    return compute
+def _all_products(P: Mixtures, how: Products, packed: Any, matching: str) -> np.ndarray:
+    k, found = P.n_components, []
+    for i in range(len(P)):
+        left = product_left(P.means[i : i + 1], P.variances[i : i + 1], how.rho, how.coordinates, how.precision)
+        parts = []
+        for columns, logs in packed:
+            block = np.empty((1, k, logs.size), how.dtype)
+            log_product_tiles(*left, *columns, how.rho, how.period, block)  # type: ignore[call-arg]
+            parts.append(log_sum(how.power * block.reshape(k, -1, k) + logs, matching))
+        found.append(np.concatenate(parts, axis=1))
+    return np.stack(found, axis=1)
 
 
 # --- kernels and divergences between mixtures ------------------------------------------------------------------------
 
 
-def kl_matched(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, check: bool = True) -> np.ndarray:
+def _divergence_rows(P: Mixtures, answers: Answers, own: Callable[[Mixtures], np.ndarray], dtype: Any) -> np.ndarray:
+    alpha = np.asarray(P.weights, np.float64)
+    return (own(P)[:, None] - np.einsum("nk,knm->nm", alpha, answers(P))).astype(dtype)
+
+
+def _own_matched(P: Mixtures) -> np.ndarray:
+    alpha = np.asarray(P.weights, np.float64)
+    return np.sum(alpha * (log_weights(alpha) - entropy(np.asarray(P.variances, np.float64))), axis=1)
+
+
+def _own_variational(P: Mixtures) -> np.ndarray:
+    logs = [answers_of(P[i], P[i], matching="all", dtype=np.float64)(P[i])[:, 0, 0] for i in range(len(P))]
+    return np.einsum("nk,nk->n", np.asarray(P.weights, np.float64), np.array(logs))
+
+
+def _divergences(
+    P: Mixtures, Q: Mixtures, matching: str, own: Callable[[Mixtures], np.ndarray], dtype: Any
+) -> np.ndarray:
+    answers = answers_of(Q, P, matching=matching, dtype=dtype)
+    rows = partial(_divergence_rows, answers=answers, own=own, dtype=dtype)
+    return map_rows(rows, [P[part] for part in row_blocks(P, Q, matching)], len(P))
+
+
+def kl_matched(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> np.ndarray:
     """KL(p‖q) by matching each component with its best answer (4.20-4.21): ``(n, m)``.
 
     It can be negative where components of a mixture overlap: the answer of one leaves out what the others add.
     """
-    if check:
-        check_pair(P, Q)
-    alpha = np.asarray(P.weights, np.float64)
-    own = np.sum(alpha * (log_weights(alpha) - entropy(np.asarray(P.variances, np.float64))), axis=1)
-    out = np.empty((len(P), len(Q)), dtype)
-    for rows, logs in log_affinities(P, Q, matching="best", dtype=dtype):
-        out[rows] = own[rows, None] - np.einsum("nk,knm->nm", alpha[rows], logs)
-    return out
+    return _divergences(P, Q, "best", _own_matched, dtype)
 
 
-def kl_variational(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, check: bool = True) -> np.ndarray:
+def kl_variational(P: Mixtures, Q: Mixtures, dtype: Any = np.float32) -> np.ndarray:
     """KL(p‖q) as a difference of variational bounds on cross-entropies (4.22-4.23): ``(n, m)``; can be negative."""
-    if check:
-        check_pair(P, Q)
-    alpha = np.asarray(P.weights, np.float64)
-    own = np.empty(len(P))
-    for i in range(len(P)):
-        ((_, logs),) = log_affinities(P[i], P[i], matching="all", dtype=np.float64)
-        own[i] = alpha[i] @ logs[:, 0, 0]
-    out = np.empty((len(P), len(Q)), dtype)
-    for rows, logs in log_affinities(P, Q, matching="all", dtype=dtype):
-        out[rows] = own[rows, None] - np.einsum("nk,knm->nm", alpha[rows], logs)
-    return out
+    return _divergences(P, Q, "all", _own_variational, dtype)
+
+
+def map_normed(rows: Callable[..., np.ndarray], P: Mixtures, Q: Mixtures, matching: str, norms: LogNorms) -> np.ndarray:
+    """``rows`` of blocks of P with the logarithms of their norms, and of those of Q; zeros where there are none."""
+    norms = norms or (np.zeros(len(P)), np.zeros(len(Q)))
+    jobs = [(P[part], norms[0][part]) for part in row_blocks(P, Q, matching)]
+    return map_rows(partial(rows, q_norms=norms[1]), jobs, len(P))
+
+
+def _product_rows(
+    job: tuple[Mixtures, np.ndarray], q_norms: np.ndarray, answers: Answers, dtype: Any, root: bool
+) -> np.ndarray:
+    """Σ_i α_i a_i in float64 over the norms, or its root."""
+    P, norms = job
+    logs = answers(P) - (2 if root else 1) * (norms[:, None] + q_norms)
+    found = np.einsum("nk,knm->nm", np.asarray(P.weights, np.float64), np.exp(logs, dtype=np.float64))
+    return (np.sqrt(found) if root else found).astype(dtype)
 
 
 def product_one_to_many(
-    P: Mixtures,
-    Q: Mixtures,
-    rho: float = 0.5,
-    dtype: Any = np.float32,
-    log_norms: LogNorms = None,
-    check: bool = True,
+    P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = np.float32, log_norms: LogNorms = None
 ) -> np.ndarray:
     """Σ_i Σ_j α_i β_j K^ρ(p_i, q_j) (4.11): ``(n, m)``."""
-    if check:
-        check_pair(P, Q)
-    out = np.empty((len(P), len(Q)), dtype)
-    for rows, logs in log_affinities(P, Q, "product", "all", rho, dtype):
-        out[rows] = _exponential_sum(P, rows, logs, log_norms)
-    return out if log_norms is not None else check_range(out, P, Q, rho)
+    answers = answers_of(Q, P, "product", "all", rho, dtype)
+    return map_normed(partial(_product_rows, answers=answers, dtype=dtype, root=False), P, Q, "all", log_norms)
 
 
-def bhattacharyya_bound(
-    P: Mixtures, Q: Mixtures, dtype: Any = np.float32, log_norms: LogNorms = None, check: bool = True
-) -> np.ndarray:
+def bhattacharyya_bound(P: Mixtures, Q: Mixtures, dtype: Any = np.float32, log_norms: LogNorms = None) -> np.ndarray:
     """Hershey and Olsen's lower bound on the Bhattacharyya kernel (4.12): ``(n, m)``."""
-    if check:
-        check_pair(P, Q)
-    doubled = None if log_norms is None else (2 * log_norms[0], 2 * log_norms[1])
-    out = np.empty((len(P), len(Q)), dtype)
-    for rows, logs in log_affinities(P, Q, "squared-product", "all", dtype=dtype):
-        out[rows] = np.sqrt(_exponential_sum(P, rows, logs, doubled))
-    return out
-
-
-def _exponential_sum(P: Mixtures, rows: slice, logs: np.ndarray, log_norms: LogNorms) -> np.ndarray:
-    """Σ_i α_i a_i of a block of pairs in float64, divided by the norms whose logarithms are given."""
-    if log_norms is not None:
-        logs = logs - (log_norms[0][rows, None] + log_norms[1])
-    return np.einsum("nk,knm->nm", np.asarray(P.weights[rows], np.float64), np.exp(logs, dtype=np.float64))
+    answers = answers_of(Q, P, "squared-product", "all", dtype=dtype)
+    return map_normed(partial(_product_rows, answers=answers, dtype=dtype, root=True), P, Q, "all", log_norms)
 
 
 def product_matched(
-    P: Mixtures,
-    Q: Mixtures,
-    rho: float = 0.5,
-    dtype: Any = np.float32,
-    log_norms: LogNorms = None,
-    check: bool = True,
+    P: Mixtures, Q: Mixtures, rho: float = 0.5, dtype: Any = np.float32, log_norms: LogNorms = None
 ) -> np.ndarray:
     """Σ_i α_i β_π(i) K^ρ(p_i, q_π(i)) with the mapping π of (4.20): ``(n, m)``, not symmetric."""
-    rho = check_rho(rho)
-    if check:
-        check_pair(P, Q)
-    norms = (np.zeros(len(P)), np.zeros(len(Q))) if log_norms is None else log_norms
-    k, m = Q.n_components, len(Q)
-    means, variances = _flat(Q)
-    coordinates = frame(means.astype(np.float64), variances.astype(np.float64))
-    right = _right_side(Q, coordinates, np.dtype(dtype))
-    beta = np.asarray(Q.weights, np.float64).ravel()
-    step = max(1, JOB_NUMBERS // (k * k))
-    out = np.empty((len(P), m), dtype)
+    coordinates = frame(*(a.astype(np.float64) for a in _flat(Q)))
+    right = _right_side(Q, coordinates, dtype)
+    rows = partial(_matched_rows, Q=Q, coordinates=coordinates, right=right, rho=rho, dtype=dtype)
+    return map_normed(rows, P, Q, "best", log_norms)
 
-    def job(i: int) -> None:
+
+def _matched_rows(
+    job: tuple[Mixtures, np.ndarray],
+    q_norms: np.ndarray,
+    Q: Mixtures,
+    coordinates: Any,
+    right: Any,
+    rho: float,
+    dtype: Any,
+) -> np.ndarray:
+    P, norms = job
+    means, variances = _flat(Q)
+    beta = np.asarray(Q.weights, np.float64).ravel()
+    out = np.empty((len(P), len(Q)), dtype)
+    for i in range(len(P)):
         mu, sigma2 = (np.asarray(a[i], np.float64)[:, None] for a in (P.means, P.variances))
-        left = _left_side(P, i, coordinates, right.dtype)
-        for start in range(0, m, step):
-            stop = min(start + step, m)
-            costs = (left @ right[:, start * k : stop * k]).reshape(k, stop - start, k)
-            chosen = np.argmin(costs, axis=-1) + np.arange(start, stop) * k
+        for part, costs in _costs(P[i], coordinates, right):
+            chosen = np.argmin(costs, axis=-1) + np.arange(part.start, part.stop) * Q.n_components
             v = sigma2 + variances[chosen]
             logs = 0.5 * (1 - rho) * np.log(sigma2 * variances[chosen]) - 0.5 * np.log(v * rho)
             logs -= 0.5 * rho * (mu - means[chosen]) ** 2 / v - 0.5 * (1 - 2 * rho) * np.log(2 * np.pi)
-            terms = np.exp(logs.sum(axis=-1) - norms[0][i] - norms[1][start:stop])
-            out[i, start:stop] = np.asarray(P.weights[i], np.float64) @ (beta[chosen] * terms)
-
-    list(parallel_map(job, range(len(P)), shared=True))
-    return out if log_norms is not None else check_range(out, P, Q, rho)
+            terms = np.exp(logs.sum(axis=-1) - norms[i] - q_norms[part])
+            out[i, part] = np.asarray(P.weights[i], np.float64) @ (beta[chosen] * terms)
+    return out

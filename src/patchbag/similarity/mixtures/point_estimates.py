@@ -13,16 +13,17 @@ Cost a pair with K components in D dimensions: K densities at 2·D·K, or ``n_sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from patchbag.mixture.accumulate import log_densities
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
-from patchbag.runtime import parallel_map
-from patchbag.similarity.mixtures.checks import check_pair
+from patchbag.runtime import check_random_state
+from patchbag.similarity.base import map_rows
 from patchbag.similarity.mixtures.matching import WEIGHT_FLOOR
 
 
@@ -33,44 +34,37 @@ def log_density(points: np.ndarray, mixture: Mixtures) -> np.ndarray:
     return np.asarray(np.logaddexp.reduce(log_densities(np.asarray(points, np.float64), parameters), axis=1))
 
 
-def kl_unscented(P: Mixtures, Q: Mixtures, dtype: Any = np.float64, check: bool = True) -> np.ndarray:
+def _row(p: Mixtures, Q: Mixtures, points_of: Callable[[Mixtures], tuple[Any, Any]], dtype: Any) -> np.ndarray:
+    """Averages of ln p/q over points of one mixture: ``(1, m)``."""
+    points, shares = points_of(p)
+    own = log_density(points, p)
+    return np.array([[shares @ (own - log_density(points, Q[j])) for j in range(len(Q))]], dtype)
+
+
+def _sigma_points(p: Mixtures) -> tuple[np.ndarray, np.ndarray]:
+    weights, means, variances = (np.asarray(a[0], np.float64) for a in p.arrays().values())
+    d = p.dimension
+    offsets = np.sqrt(d * variances)[:, :, None] * np.eye(d)
+    points = np.concatenate([means[:, None] + offsets, means[:, None] - offsets], axis=1).reshape(-1, d)
+    return points, np.repeat(weights, 2 * d) / (2 * d)
+
+
+def _draws(p: Mixtures, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    return draw(p, size, seed), np.full(size, 1 / size)
+
+
+def kl_unscented(P: Mixtures, Q: Mixtures, dtype: Any = np.float64) -> np.ndarray:
     """KL(p‖q) from 2·D sigma points a component (4.17-4.19): ``(n, m)``."""
-    if check:
-        check_pair(P, Q)
-    d = P.dimension
-
-    def job(i: int) -> np.ndarray:
-        offsets = np.sqrt(d * np.asarray(P.variances[i], np.float64))[:, :, None] * np.eye(d)
-        means = np.asarray(P.means[i], np.float64)[:, None]
-        points = np.concatenate([means + offsets, means - offsets], axis=1).reshape(-1, d)
-        share = np.repeat(np.asarray(P.weights[i], np.float64), 2 * d) / (2 * d)
-        own = share @ log_density(points, P[i])
-        return np.array([own - share @ log_density(points, Q[j]) for j in range(len(Q))])
-
-    return np.array(list(parallel_map(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
+    rows = partial(_row, Q=Q, points_of=_sigma_points, dtype=dtype)
+    return map_rows(rows, [P[i] for i in range(len(P))], len(P))
 
 
 def kl_monte_carlo(
-    P: Mixtures,
-    Q: Mixtures,
-    n_samples: int = 1000,
-    random_state: Any = None,
-    dtype: Any = np.float64,
-    check: bool = True,
+    P: Mixtures, Q: Mixtures, n_samples: int = 1000, random_state: Any = None, dtype: Any = np.float64
 ) -> np.ndarray:
     """KL(p‖q) from ``n_samples`` points drawn from each p (4.16): ``(n, m)``."""
-    if n_samples < 1:
-        raise ValueError(f"n_samples must be at least 1, got {n_samples}")
-    if check:
-        check_pair(P, Q)
-    seed = random_seed(random_state)
-
-    def job(i: int) -> np.ndarray:
-        points = draw(P[i], n_samples, seed)
-        own = log_density(points, P[i])
-        return np.array([np.mean(own - log_density(points, Q[j])) for j in range(len(Q))])
-
-    return np.array(list(parallel_map(job, range(len(P))))).reshape(len(P), len(Q)).astype(dtype)
+    points_of = partial(_draws, size=n_samples, seed=random_seed(random_state))
+    return map_rows(partial(_row, Q=Q, points_of=points_of, dtype=dtype), [P[i] for i in range(len(P))], len(P))
 
 
 def random_seed(random_state: Any) -> int:

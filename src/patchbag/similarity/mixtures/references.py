@@ -7,7 +7,7 @@ matches of single Gaussians, with the references competing for each: two images 
 surroundings match.
 
 Let :math:`\pi_i` be the weights of q and :math:`a_{ik}` how well reference k answers its component i
-(``log_affinities``):
+(``answers_of``):
 
 * ``"kl"``: minimise KL(q‖Σ ω p), by Hershey and Olsen's bound (5.15).  With :math:`a_{ik} = \sum_j \pi_{kj} e^{-H(q_i,
   p_{kj})}`, the E- and M-step (5.17, 5.18) are together
@@ -43,27 +43,27 @@ half-iteration.  Memory: blocks of images, 64 MB of affinities at a time.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from functools import partial
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit, prange
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from numba import njit
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.bags import Bags, as_bags
+from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.runtime import parallel_map, parallel_njit
-from patchbag.similarity.mixtures.checks import check_iterations, check_mixtures, check_pair, check_precision
+from patchbag.similarity.base import MixtureSimilarity, check_bags, check_mixtures, map_rows
 from patchbag.similarity.mixtures.gaussians import fits_single, frame
-from patchbag.similarity.mixtures.matching import WEIGHT_FLOOR, log_affinities
+from patchbag.similarity.mixtures.matching import Answers, answers_of, log_sum, log_weights, row_blocks
 
 MEASURES = {"kl": "cross-entropy", "bhattacharyya": "squared-product"}
-MATCHINGS = ("one-to-one", "all")
 TOLERANCE = 1e-7
 MAX_ITERATIONS = 10_000
 # density matrices of the sampling variant, in numbers
-JOB_NUMBERS = 1 << 22
+PART_NUMBERS = 1 << 22
 
 
 # reassociation lets the dot products use vector registers; affinities are finite and a row's order is fixed
@@ -95,10 +95,10 @@ def _update(affinities, shares, root, omega, factor):  # pragma: no cover - comp
     return change
 
 
-@parallel_njit()
+@njit(cache=True, nogil=True)
 def _iterate(affinities, shares, root, iterations, tolerance, out):  # pragma: no cover - compiled
     """Updates of each image's weights out (n, R), which start equal; affinities (K, n, R), at most 1."""
-    for image in prange(out.shape[0]):
+    for image in range(out.shape[0]):
         factor = np.empty_like(out[image])
         for _ in range(iterations):
             if _update(affinities[:, image], shares[image], root, out[image], factor) < tolerance:
@@ -146,6 +146,12 @@ def blend_weights(
     return out
 
 
+def _weight_rows(job: tuple[int, Mixtures], answers: Answers, own: bool, **options: Any) -> np.ndarray:
+    start, X = job
+    left_out = np.arange(start, start + len(X)) if own else None
+    return blend_weights(answers(X), X.weights, own=left_out, **options)
+
+
 def reference_weights(
     X: Mixtures,
     references: Mixtures,
@@ -154,35 +160,14 @@ def reference_weights(
     iterations: int | None = 3,
     dtype: Any = np.float32,
     leave_out_self: bool = False,
-    check: bool = True,
 ) -> np.ndarray:
     """Weights of the references for each image mixture (5.15-5.18, 5.23-5.25): ``(n, R)``.
 
-    With ``leave_out_self``, X are the references themselves and image i does without reference i; ``check=False``
-    takes X and the references as they are.
+    With ``leave_out_self``, X are the references themselves and image i does without reference i.
     """
-    if measure not in MEASURES:
-        raise ValueError(f"measure must be one of {tuple(MEASURES)}, got {measure!r}")
-    if matching not in MATCHINGS:
-        raise ValueError(f"matching must be one of {MATCHINGS}, got {matching!r}")
-    check_iterations(iterations, "convergence")
-    dtype = check_precision(dtype)
-    if check:
-        check_pair(X, references, one_to_one=matching == "one-to-one")
-    if leave_out_self:
-        _check_left_out(X, references)
-    out = np.empty((len(X), len(references)), dtype)
-    for rows, logs in log_affinities(X, references, MEASURES[measure], matching, dtype=dtype):
-        own = np.arange(rows.start, rows.stop) if leave_out_self else None
-        out[rows] = blend_weights(logs, X.weights[rows], measure, iterations, own)
-    return out
-
-
-def _check_left_out(X: Any, references: Mixtures) -> None:
-    if len(X) != len(references):
-        raise ValueError(f"only the references can be left out of themselves: {len(X)} images, {len(references)}")
-    if len(X) < 2:
-        raise ValueError("one training mixture cannot be described by the others; need two, or leave_out_self=False")
+    answers = answers_of(references, X, MEASURES[measure], matching, dtype=dtype)
+    rows = partial(_weight_rows, answers=answers, own=leave_out_self, measure=measure, iterations=iterations)
+    return map_rows(rows, [(part.start, X[part]) for part in row_blocks(X, references, matching)], len(X))
 
 
 def sampled_weights(
@@ -191,53 +176,41 @@ def sampled_weights(
     iterations: int | None = 3,
     dtype: Any = np.float32,
     leave_out_self: bool = False,
-    check: bool = True,
 ) -> np.ndarray:
     """Weights of the references from each image's own descriptors (5.9, 5.10): ``(n, R)``.
 
     With ``leave_out_self``, bag i is what reference i was made of, and does without it.
     """
-    check_iterations(iterations, "convergence")
-    dtype = check_precision(dtype)
-    if check:
-        check_mixtures(references, what="the references")
-    if bags.check_not_empty().dimension != references.dimension:
-        raise ValueError(f"descriptors have {bags.dimension} dimensions, the reference mixtures {references.dimension}")
-    if not np.isfinite(bags.values).all():
-        wrong = next(i for i, values in enumerate(bags) if not np.isfinite(values).all())
-        raise ValueError(f"bag {wrong} of {len(bags)} has descriptors that are NaN or infinite")
-    if leave_out_self:
-        _check_left_out(bags, references)
-    k, r, d = references.n_components, len(references), references.dimension
+    d = references.dimension
     means, variances = references.means.reshape(-1, d), references.variances.reshape(-1, d)
     centre, scale = (a[0] for a in frame(means.astype(np.float64), variances.astype(np.float64)))
     mu, inverse = (means - centre) / scale, scale**2 / variances
-    constant = np.log(np.maximum(np.asarray(references.weights, np.float64).ravel(), WEIGHT_FLOOR))
+    constant = log_weights(references.weights).ravel()
     constant -= 0.5 * (mu * mu * inverse + np.log(2 * np.pi * variances)).sum(axis=1)
     projection = np.concatenate([mu * inverse, -0.5 * inverse], axis=1).T
-    single = fits_single(projection, constant)
-    projection, constant = (np.ascontiguousarray(a, dtype if single else np.float64) for a in (projection, constant))
-    out = np.empty((len(bags), r), dtype)
-    for image in range(len(bags)):
-        z = (bags[image] - centre) / scale
-        rows = np.concatenate([z, z * z], axis=1).astype(projection.dtype)
-        logs = np.empty((len(rows), 1, r), dtype)
-        step = max(1, JOB_NUMBERS // (k * len(rows)))
-
-        def job(start: int, rows: np.ndarray = rows, logs: np.ndarray = logs, step: int = step) -> None:
-            part = slice(start * k, min(start + step, r) * k)
-            densities = (rows @ projection[:, part] + constant[part]).reshape(len(rows), -1, k)
-            best = densities.max(axis=-1, keepdims=True)
-            densities -= best
-            logs[:, 0, start : start + step] = np.log(np.exp(densities, out=densities).sum(axis=-1)) + best[..., 0]
-
-        list(parallel_map(job, range(0, r, step), shared=True))
-        own = np.array([image]) if leave_out_self else None
-        out[image] = blend_weights(logs, np.full((1, len(rows)), 1 / len(rows)), "kl", iterations, own)[0]
-    return out
+    precision = dtype if fits_single(projection, constant) else np.float64
+    densities = (centre, scale, *(np.ascontiguousarray(a, precision) for a in (projection, constant)))
+    options = {"k": references.n_components, "iterations": iterations, "dtype": dtype}
+    jobs = [(i if leave_out_self else None, bags[i]) for i in range(len(bags))]
+    return map_rows(partial(_sampled_row, densities=densities, **options), jobs, len(bags))
 
 
-class ReferenceWeights(TransformerMixin, BaseEstimator):
+def _sampled_row(job: tuple[Any, Any], densities: Any, k: int, iterations: int | None, dtype: Any) -> np.ndarray:
+    own, values = job
+    centre, scale, projection, constant = densities
+    z = (values - centre) / scale
+    rows = np.concatenate([z, z * z], axis=1).astype(projection.dtype)
+    logs = np.empty((len(rows), 1, len(constant) // k), dtype)
+    step = max(1, PART_NUMBERS // (k * len(rows)))
+    for start in range(0, logs.shape[2], step):
+        part = slice(start * k, (start + step) * k)
+        found = (rows @ projection[:, part] + constant[part]).reshape(len(rows), -1, k)
+        logs[:, 0, start : start + step] = log_sum(found)
+    shares = np.full((1, len(rows)), 1 / len(rows))
+    return blend_weights(logs, shares, "kl", iterations, None if own is None else np.array([own]))
+
+
+class ReferenceWeights(MixtureSimilarity):
     """Mixtures → weights of the training mixtures in the best blend, (n, number of references), rows sum to one.
 
     Parameters
@@ -258,6 +231,15 @@ class ReferenceWeights(TransformerMixin, BaseEstimator):
     array([1., 1., 1.], dtype=float32)
     """
 
+    symmetric = False
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "measure": [StrOptions({*MEASURES, "sampling"})],
+        "matching": [StrOptions({"one-to-one", "all"})],
+        "iterations": [Interval(Integral, 1, None, closed="left"), None],
+        "leave_out_self": ["boolean"],
+        "precision": [StrOptions({"float32", "float64"})],
+    }
+
     def __init__(
         self,
         measure: str = "kl",
@@ -273,53 +255,40 @@ class ReferenceWeights(TransformerMixin, BaseEstimator):
         self.leave_out_self = leave_out_self
         self.precision = precision
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        if self.measure not in (*MEASURES, "sampling"):
-            raise ValueError(f"measure must be one of {(*MEASURES, 'sampling')}, got {self.measure!r}")
-        if self.matching not in MATCHINGS:
-            raise ValueError(f"matching must be one of {MATCHINGS}, got {self.matching!r}")
-        check_iterations(self.iterations, "convergence")
-        check_precision(self.precision)
-        if self.measure == "sampling" and self.matching != "one-to-one":
-            raise ValueError(f"matching={self.matching!r} does not apply to measure='sampling': no components to match")
-        one_to_one = self.measure != "sampling" and self.matching == "one-to-one"
-        self.references_ = check_mixtures(self._channel(X, "mixtures"), one_to_one=one_to_one)
-        return self
-
-    def _channel(self, X: Any, name: str) -> Any:
-        """The mixtures or bags among the channels given; what is no Channels is handed on."""
-        if not isinstance(X, Channels):
-            return X
+    def _check(self, X: Any, fitted: bool = False) -> Any:
         if self.measure != "sampling":
-            raise TypeError(f"measure={self.measure!r} takes Mixtures; only 'sampling' takes Channels")
-        if name not in X.names:
-            raise ValueError(f"measure='sampling' needs a channel {name!r}; there are {', '.join(X.names)}")
-        return X[name]
+            if isinstance(X, Channels):
+                raise TypeError(f"measure={self.measure!r} takes Mixtures; only 'sampling' takes Channels")
+            return super()._check(X, fitted)
+        if self.matching != "one-to-one":
+            raise ValueError(f"matching={self.matching!r} does not apply to measure='sampling': no components to match")
+        if isinstance(X, Channels):
+            name = "bags" if fitted else "mixtures"
+            if name not in X.names:
+                raise ValueError(f"measure='sampling' needs a channel {name!r}; there are {', '.join(X.names)}")
+            X = X[name]
+        if not fitted:
+            return check_mixtures(X)
+        if isinstance(X, Mixtures):
+            raise TypeError("measure='sampling' describes an image by its own descriptors: transform takes Bags")
+        return check_bags(X, self.references_.dimension)
 
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
         """Weights of the training mixtures themselves ``(n, n)``; with ``leave_out_self``, zero on the diagonal."""
-        self.fit(X, y)
+        self.fit(X)
         if self.measure == "sampling" and not isinstance(X, Channels):
             raise TypeError(
                 "measure='sampling' needs the training images' mixtures and descriptors: fit_transform takes "
                 f"Channels(mixtures=..., bags=...), got {type(X).__name__}"
             )
-        return self._weights(X, self.leave_out_self)
+        if self.leave_out_self and len(X) < 2:
+            raise ValueError("one training mixture cannot be described by others; need two, or leave_out_self=False")
+        images = self._check(X, fitted=True) if self.measure == "sampling" else self.references_
+        return self._compare(images, self.leave_out_self)
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Weights ``(n, number of references)``."""
-        check_is_fitted(self, "references_")
-        if self.measure != "sampling":
-            check_mixtures(self._channel(X, "mixtures"), self.references_, one_to_one=self.matching == "one-to-one")
-        return self._weights(X, leave_out_self=False)
-
-    def _weights(self, X: Any, leave_out_self: bool) -> np.ndarray:
-        dtype = np.dtype(self.precision)
+    def _compare(self, images: Any, leave_out_self: bool = False) -> np.ndarray:
+        how = self.iterations, np.dtype(self.precision), leave_out_self
         if self.measure == "sampling":
-            if isinstance(X, Mixtures):
-                raise TypeError("measure='sampling' describes an image by its own descriptors: transform takes Bags")
-            bags = as_bags(self._channel(X, "bags"))
-            return sampled_weights(bags, self.references_, self.iterations, dtype, leave_out_self, check=False)
-        return reference_weights(
-            X, self.references_, self.measure, self.matching, self.iterations, dtype, leave_out_self, check=False
-        )
+            return sampled_weights(images, self.references_, *how)
+        return reference_weights(images, self.references_, self.measure, self.matching, *how)

@@ -16,8 +16,7 @@ for any p > 0 if the kernel is infinitely divisible, as the Gaussian is.  Other 
 **EMD.**  (2.4) is printed as a maximisation of similarity; it is the optimal partial matching that the pyramid match
 approximates.  Its constraints (2.5) to (2.8), at most one unit from each feature and min(T_X, T_Z) in all, describe
 an assignment polytope with whole-numbered vertices, so the linear program is solved exactly as an assignment; the
-value is divided by min(T_X, T_Z).  :func:`transport_cost` is the distance of Rubner et al. instead, where each bag
-has mass one (a linear program, HiGHS).
+value is divided by min(T_X, T_Z).
 
 **Normalisation.**  Under the linear kernel, "sum" is zero between a bag whose features cancel and any bag, itself
 included; so is "lyu" where their powers cancel, and everything for a bag of zeros.  Such a bag has no direction that
@@ -29,18 +28,18 @@ Cost: O(T_X T_Z d) a pair as matrix products, and cubic for the matching: for co
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from functools import partial
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment, linprog
-from scipy.sparse import coo_array
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from scipy.optimize import linear_sum_assignment
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.bags import Bags, as_bags
+from patchbag.bags import Bags
+from patchbag.similarity.base import BagKernel, map_rows
 
 METHODS = ("sum", "max", "lyu", "emd")
-LOCAL = ("rbf", "linear")
 ROWS = 2048
 # share of the mean similarity of a feature with itself up to which the self-similarity of a bag is rounding
 NOTHING = 1e-12
@@ -78,24 +77,20 @@ def assignment_match(similarity: np.ndarray, rows: np.ndarray, columns: np.ndarr
     return result
 
 
-def transport_cost(distance: Any) -> float:
-    """Earth mover's distance between two bags of mass one, from the distances (n, m) of their features."""
-    distance = np.asarray(distance, dtype=float)
-    n, m = distance.shape
-    if n == m:
-        # equal masses: a vertex of the transport polytope is a permutation
-        return float(distance[linear_sum_assignment(distance)].mean())
-    flow = np.arange(n * m)
-    rows = np.concatenate([flow // m, n + flow % m])
-    constraints = coo_array((np.ones(2 * n * m), (rows, np.concatenate([flow, flow]))), shape=(n + m, n * m)).tocsr()
-    masses = np.concatenate([np.full(n, 1.0 / n), np.full(m, 1.0 / m)])
-    result = linprog(distance.ravel(), A_eq=constraints, b_eq=masses, bounds=(0, None), method="highs")
-    if not result.success:
-        raise RuntimeError(f"the transport of {n} to {m} features was not solved: {result.message}")
-    return float(result.fun)
+def _match(a: Bags, b: Bags, method: str, local: str, gamma: float, p: float) -> np.ndarray:
+    """Matches (n, m) of the bags of two datasets that are compared at once."""
+    similarity = local_kernel(np.asarray(a.values, dtype=float), np.asarray(b.values, dtype=float), local, gamma)
+    if method == "lyu":
+        similarity = similarity**p
+    match = {"max": best_match, "emd": assignment_match}.get(method, mean_match)
+    return match(similarity, a.offsets, b.offsets)
 
 
-class SetKernel(TransformerMixin, BaseEstimator):
+def _match_all(a: Bags, b: Bags, **options: Any) -> np.ndarray:
+    return np.hstack([_match(a, other, **options) for other in b.chunks(ROWS)])
+
+
+class SetKernel(BagKernel):
     """Kernel between bags from a kernel between features.
 
     Parameters
@@ -105,7 +100,22 @@ class SetKernel(TransformerMixin, BaseEstimator):
     gamma : of the rbf; None for one over the mean squared distance of features of the reference bags
     p : exponent of "lyu"
     normalize : divide by the root of the self-similarities; a bag without any is an error
+
+    Attributes
+    ----------
+    references_ : the reference bags;  gamma_ : float;  self_similarity_ : (n,)
+
+    >>> SetKernel("sum").fit_transform([np.zeros((3, 2)), np.ones((5, 2))]).diagonal()
+    array([1., 1.])
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "method": [StrOptions(set(METHODS))],
+        "local": [StrOptions({"rbf", "linear"})],
+        "gamma": [Interval(Real, 0, None, closed="neither"), None],
+        "p": [Interval(Real, 0, None, closed="neither")],
+        "normalize": ["boolean"],
+    }
 
     def __init__(
         self,
@@ -122,51 +132,36 @@ class SetKernel(TransformerMixin, BaseEstimator):
         self.p = p
         self.normalize = normalize
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Keep the reference bags."""
-        for name, value, allowed in (("method", self.method, METHODS), ("local", self.local, LOCAL)):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-        if self.method == "lyu" and not (self.p > 0 and (self.local == "rbf" or float(self.p).is_integer())):
-            raise ValueError(f"p must be a whole number > 0 for the linear kernel and > 0 for the rbf, got {self.p}")
-        if self.gamma is not None and not self.gamma > 0:
-            raise ValueError(f"gamma must be > 0, got {self.gamma}")
+    def _fit(self, bags: Bags) -> None:
+        if self.method == "lyu" and self.local == "linear" and not float(self.p).is_integer():
+            raise ValueError(f"p must be a whole number for the linear kernel, got {self.p}")
         if self.method in ("max", "emd"):
             warnings.warn(
                 f"the {self.method} match is not a Mercer kernel: an SVM may not converge and a Gaussian process needs "
                 "repair; use 'lyu' or the pyramid match for a positive semidefinite one",
-                stacklevel=2,
+                stacklevel=5,
             )
-        self.reference_ = check_bags(X)
-        self.n_features_in_ = self.reference_.dimension
-        values = np.asarray(self.reference_.values, dtype=float)
-        spread = 2.0 * float(values.var(axis=0).sum())
+        spread = 2.0 * float(np.asarray(bags.values, dtype=float).var(axis=0).sum())
         self.gamma_ = self.gamma if self.gamma is not None else 1.0 / (spread or 1.0)
-        self.self_similarity_ = self._norms(self.reference_) if self.normalize else self._own(self.reference_)
-        return self
+        self.self_similarity_ = self._norms(bags) if self.normalize else self._own(bags)
+        super()._fit(bags)
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Kernel (m, n) between m bags and the n reference bags."""
-        check_is_fitted(self, "reference_")
-        bags = check_bags(X, self.n_features_in_)
-        result = np.vstack(
-            [
-                np.hstack([self._block(part, other) for other in self.reference_.chunks(ROWS)])
-                for part in bags.chunks(ROWS)
-            ]
-        )
-        if self.normalize:
-            result /= np.sqrt(np.outer(self._norms(bags), self.self_similarity_))
-        return result
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"method": self.method, "local": self.local, "gamma": self.gamma_, "p": self.p}
+
+    def _compare(self, bags: Bags) -> np.ndarray:
+        result = map_rows(partial(_match_all, b=self.references_, **self._options), bags.chunks(ROWS), len(bags))
+        return result / np.sqrt(np.outer(self._norms(bags), self.self_similarity_)) if self.normalize else result
 
     def diagonal(self, X: Any) -> np.ndarray:
         """(m,) kernel of each bag with itself."""
-        check_is_fitted(self, "reference_")
-        bags = check_bags(X, self.n_features_in_)
+        bags = self._check(X, fitted=True)
         return np.ones(len(bags)) if self.normalize else self._own(bags)
 
     def _own(self, bags: Bags) -> np.ndarray:
-        return np.array([self._block(bags[i : i + 1], bags[i : i + 1])[0, 0] for i in range(len(bags))])
+        single = (bags[i : i + 1] for i in range(len(bags)))
+        return np.array([_match(bag, bag, **self._options)[0, 0] for bag in single])
 
     def _norms(self, bags: Bags) -> np.ndarray:
         """(m,) self-similarities to divide by."""
@@ -182,28 +177,3 @@ class SetKernel(TransformerMixin, BaseEstimator):
                 f"than {self.local!r}"
             )
         return own
-
-    def _block(self, a: Bags, b: Bags) -> np.ndarray:
-        x, z = (np.asarray(bags.values, dtype=float) for bags in (a, b))
-        similarity = local_kernel(x, z, self.local, self.gamma_)
-        if self.method == "lyu":
-            similarity = similarity**self.p
-        match = {"max": best_match, "emd": assignment_match}.get(self.method, mean_match)
-        return match(similarity, a.offsets, b.offsets)
-
-
-def check_bags(X: Any, dimension: int | None = None) -> Bags:
-    """Bags that are finite, positions included, not empty, and of the given dimension."""
-    bags = as_bags(X).check_not_empty()
-    if len(bags) == 0:
-        raise ValueError("expected at least one bag, got none")
-    for what, rows in (("feature", bags.values), ("position", bags.positions)):
-        finite = np.ones(1, bool) if rows is None else np.isfinite(np.asarray(rows)).all(axis=1)
-        if not finite.all():
-            row = int(np.argmin(finite))
-            bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
-            within = row - bags.offsets[bag]
-            raise ValueError(f"bag {bag} of {len(bags)} has a {what} that is not finite (row {within})")
-    if dimension is not None and bags.dimension != dimension:
-        raise ValueError(f"features have {bags.dimension} dimensions, the reference bags {dimension}")
-    return bags

@@ -26,28 +26,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from patchbag.bags import Bags
-from patchbag.runtime import parallel_njit
+from patchbag.registry import storable
+from patchbag.runtime import check_random_state
+from patchbag.similarity.sets.bin_index import Histograms
 
 # finer bins than the 53 bits of a float64 coordinate tell nothing apart, and before long int64 cannot number them
 MAX_LEVELS = 53
-
-
-@dataclass(frozen=True)
-class Pyramids:
-    """Filled bins of n bags: bag i holds entries ``offsets[i]:offsets[i + 1]`` of ``bins`` (sorted) and ``counts``."""
-
-    bins: np.ndarray
-    counts: np.ndarray
-    offsets: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+# features hashed together: the rounds of a hash follow one another, those of different features do not
+TOGETHER = 64
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -58,57 +49,29 @@ def _mix(h: np.uint64) -> np.uint64:
     return h ^ (h >> np.uint64(31))
 
 
-@parallel_njit()
-def _uniform_keys(
-    values: np.ndarray, low: np.ndarray, high: np.ndarray, shift: np.ndarray, side: float, n_levels: int, salt: int
-) -> np.ndarray:
+@njit(cache=True, nogil=True)
+def _uniform_keys(values, low, high, shift, side, n_levels, salt):  # pragma: no cover - compiled
+    """Numbers (n_levels, total) of the bins of every feature."""
     total, d = values.shape
     keys = np.empty((n_levels, total), np.uint64)
-    for row in prange(total):
-        cell = np.empty(d, np.int64)
-        for j in range(d):
-            x = min(max(float(values[row, j]), low[j]), high[j])
-            cell[j] = np.int64(np.floor((x - low[j] + shift[j]) / side))
-        for level in range(n_levels):
-            h = _mix(np.uint64(salt * n_levels + level + 1))
+    cells = np.empty((d, TOGETHER), np.int64)
+    for first in range(0, total, TOGETHER):
+        part = values[first : first + TOGETHER]
+        for row in range(len(part)):
             for j in range(d):
-                h = _mix(h + np.uint64(0x9E3779B97F4A7C15) * np.uint64((cell[j] >> level) + 1))
-            keys[level, row] = h
+                x = min(max(float(part[row, j]), low[j]), high[j])
+                cells[j, row] = np.int64(np.floor((x - low[j] + shift[j]) / side))
+        for level in range(n_levels):
+            h = keys[level, first : first + TOGETHER]
+            h[:] = _mix(np.uint64(salt * n_levels + level + 1))
+            for j in range(d):
+                cell = cells[j]
+                for row in range(len(h)):
+                    h[row] = _mix(h[row] + np.uint64(0x9E3779B97F4A7C15) * np.uint64((cell[row] >> level) + 1))
     return keys
 
 
-@parallel_njit()
-def _count_sorted(keys: np.ndarray, offsets: np.ndarray, filled: np.ndarray, counts: np.ndarray) -> None:
-    """Sort the keys of every bag in place; write the distinct ones to the front with their counts."""
-    for i in prange(len(offsets) - 1):
-        part = keys[offsets[i] : offsets[i + 1]]
-        part.sort()
-        n = 0
-        for t in range(len(part)):
-            if t == 0 or part[t] != part[n - 1]:
-                part[n] = part[t]
-                counts[offsets[i] + n] = 0
-                n += 1
-            counts[offsets[i] + n - 1] += 1
-        filled[i] = n
-
-
-def count_keys(keys: np.ndarray, offsets: np.ndarray) -> Pyramids:
-    """Distinct keys of each bag and their counts, for one level.
-
-    Parameters
-    ----------
-    keys : (total,) integers, one for each feature; sorted in place
-    offsets : (n + 1,)
-    """
-    filled = np.empty(len(offsets) - 1, np.int64)
-    counts = np.empty(len(keys), np.int64)
-    _count_sorted(keys, offsets, filled, counts)
-    new_offsets = np.concatenate([[0], np.cumsum(filled)])
-    rows = np.repeat(offsets[:-1] - new_offsets[:-1], filled) + np.arange(new_offsets[-1])
-    return Pyramids(keys[rows], counts[rows], new_offsets)
-
-
+@storable
 @dataclass(frozen=True)
 class UniformBins:
     """Nested hypercubes: ``low``, ``high (d,)`` bound the space, ``shifts (s, d)`` place it, ``side`` is the finest."""
@@ -124,11 +87,6 @@ class UniformBins:
         """Bins that cover ``values (total, d)``: the top level, of twice the largest extent, is one bin for any
         shift.
         """
-        if not 1 <= n_levels <= MAX_LEVELS:
-            raise ValueError(
-                f"uniform bins have 1 to {MAX_LEVELS} levels, got {n_levels}: their side halves with each, and beyond "
-                "that it is smaller than the rounding of the features"
-            )
         low, high = values.min(axis=0).astype(float), values.max(axis=0).astype(float)
         extent = max(float((high - low).max()), np.finfo(float).tiny * 2**60)
         random = check_random_state(random_state)
@@ -136,23 +94,19 @@ class UniformBins:
         shifts = random.uniform(0.0, extent * (1 - 1e-9), size=(n_shifts, len(low)))
         return cls(low, high, shifts, 2.0 * extent / 2 ** (n_levels - 1), n_levels)
 
-    @property
-    def sides(self) -> np.ndarray:
-        """(L,) side of the bins at each level, finest first."""
-        return self.side * 2.0 ** np.arange(self.n_levels)
-
-    def place(self, bags: Bags, shift: int) -> list[Pyramids]:
+    def place(self, bags: Bags, shift: int) -> list[Histograms]:
         """Filled bins at each level, for one of the shifts.  Features outside the bounds are moved to the border."""
         values = np.asarray(bags.values)
         keys = _uniform_keys(values, self.low, self.high, self.shifts[shift], self.side, self.n_levels, shift)
-        return [count_keys(level, bags.offsets) for level in keys]
+        return [Histograms.count(level, bags.offsets) for level in keys]
 
 
-@parallel_njit()
-def _descend(values: np.ndarray, centers: np.ndarray, children: np.ndarray, n_levels: int) -> np.ndarray:
+@njit(cache=True, nogil=True)
+def _descend(values, centers, children, n_levels):  # pragma: no cover - compiled
+    """Nodes (n_levels, total) of every feature, finest first."""
     total, d = values.shape
     path = np.empty((n_levels, total), np.uint64)
-    for row in prange(total):
+    for row in range(total):
         node = 0
         for level in range(n_levels - 1, -1, -1):
             path[level, row] = np.uint64(node)
@@ -173,6 +127,7 @@ def _descend(values: np.ndarray, centers: np.ndarray, children: np.ndarray, n_le
     return path
 
 
+@storable
 @dataclass(frozen=True)
 class VocabularyBins:
     """A k-means tree: ``centers (nodes, d)``, ``children (nodes, 2)`` = range of child nodes, ``sizes`` and ``parents
@@ -192,9 +147,8 @@ class VocabularyBins:
         """Cluster ``values (total, d)`` level by level, each node into at most ``n_branches`` children."""
         random = check_random_state(random_state)
         values = np.asarray(values, dtype=float)
-        centers, parents, children, sizes = [values.mean(axis=0)], [0], [(0, 0)], [0.0]
-        members = {0: np.arange(len(values))}
-        frontier = [0]
+        centers, parents, children = [values.mean(axis=0)], [0], [(0, 0)]
+        members, frontier = [np.arange(len(values))], [0]
         for _ in range(n_levels - 1):
             grown = []
             for node in frontier:
@@ -210,16 +164,14 @@ class VocabularyBins:
                 children[node] = (len(centers), len(centers) + len(used))
                 for label in used:
                     grown.append(len(centers))
-                    members[len(centers)] = members[node][found.labels_ == label]
+                    members.append(members[node][found.labels_ == label])
                     centers.append(found.cluster_centers_[label])
                     parents.append(node)
                     children.append((0, 0))
-                    sizes.append(0.0)
             frontier = grown
-        for node in range(len(centers)):
-            sizes[node] = 2.0 * np.sqrt(((values[members[node]] - centers[node]) ** 2).sum(axis=1).max())
+        farthest = [((values[rows] - center) ** 2).sum(axis=1).max() for rows, center in zip(members, centers)]
+        size = 2.0 * np.sqrt(farthest)
         # a bin that held one feature, or copies of one, has no size of its own: give it that of a typical leaf
-        size = np.array(sizes)
         leaf = np.array([first == last for first, last in children])
         typical = size[leaf & (size > 1e-6 * size[0])]
         floor = float(np.median(typical)) if len(typical) else (size[0] or 1.0) / 2 ** (n_levels - 1)
@@ -228,7 +180,7 @@ class VocabularyBins:
             size[parents[node]] = max(size[parents[node]], size[node])
         return cls(np.array(centers), np.array(children), size, np.array(parents), n_levels)
 
-    def place(self, bags: Bags) -> list[Pyramids]:
+    def place(self, bags: Bags) -> list[Histograms]:
         """Filled bins at each level, finest first."""
         path = _descend(np.asarray(bags.values), self.centers, self.children, self.n_levels)
-        return [count_keys(level, bags.offsets) for level in path]
+        return [Histograms.count(level, bags.offsets) for level in path]

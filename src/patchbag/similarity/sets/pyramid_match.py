@@ -24,8 +24,7 @@ class) a Gaussian process is 56 and 60 % right with 5 and 4 levels of 4 shifts a
 and 0.5; with 4 levels 60, 62 and 63 % with 4, 8 and 16 shifts, for any one grid separates some close features.
 
 Each match of two features in a bin of diagonal d_i is at most d_i long, so Σ d_i (I_i - I_{i-1}) bounds from above
-the cost of the optimal partial matching; with random shifts its expectation is within O(d log D) of it
-(:func:`match_cost_bound`).
+the cost of the optimal partial matching; with random shifts its expectation is within O(d log D) of it.
 
 Cost: linear in the number of features to build; the Gram matrix of n bags costs the number of bins that pairs share.
 
@@ -34,101 +33,115 @@ The text says a kernel is Mercer "as long as w_i >= w_{i+1}"; the last weight mu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import Interval, StrOptions
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
-from patchbag.similarity.sets.bin_index import BinIndex, Histograms, mirror_upper
-from patchbag.similarity.sets.kernel import check_bags
-from patchbag.similarity.sets.pyramid_bins import Pyramids, UniformBins, VocabularyBins
+from patchbag.runtime import check_random_state, parallel_map
+from patchbag.similarity.base import BagKernel, map_rows
+from patchbag.similarity.sets.bin_index import BinIndex, Histograms
+from patchbag.similarity.sets.pyramid_bins import MAX_LEVELS, UniformBins, VocabularyBins
 
-BINS = ("uniform", "vocabulary")
+# features of the images that are placed, or compared with all others, together
+ROWS = 1 << 18
+
+Place = Callable[[Bags], list[Histograms]]
 
 
-class IntersectionKernel(TransformerMixin, BaseEstimator):
+def _own_intersections(job: tuple[int, list[Histograms]], indexes: Sequence[BinIndex]) -> np.ndarray:
+    """Intersections of a block of the indexed images with all that come after them."""
+    first, parts = job
+    rows = np.zeros((parts[0].n, indexes[0].n))
+    for part, index in zip(parts, indexes):
+        index.add_intersections(rows, part, first)
+    return rows
+
+
+def _intersections(bags: Bags, places: Sequence[Place], indexes: Sequence[BinIndex], norms: Any) -> np.ndarray:
+    """Intersections of a block of bags with all indexed images, divided by the norms (n,) of these and their own."""
+    rows, totals = np.zeros((len(bags), indexes[0].n)), np.zeros(len(bags))
+    for index, part in zip(indexes, (part for place in places for part in place(bags))):
+        index.add_intersections(rows, part)
+        totals += part.totals()
+    return rows if norms is None else rows / np.sqrt(np.outer(totals, norms))
+
+
+class IntersectionKernel(BagKernel):
     """Base of kernels that are intersections of weighted sparse histograms.
 
-    A subclass says how bags become histograms, in any number of parts with bins of their own (``_fit_bins``,
-    ``_parts``). ``fit`` keeps the histograms of the reference bags, ``transform`` gives kernel rows against them,
-    ``diagonal`` the kernel of bags with themselves.
+    A subclass says how bags become histograms: ``_learn_bins``, then ``_places``, functions each of which turns bags
+    into one or several histograms with bins of their own.
+
+    Attributes
+    ----------
+    references_ : inverted indexes of the histograms of the reference bags;  self_match_ : (n,)
     """
 
     normalize: bool
 
-    def _fit_bins(self, bags: Bags) -> None:
+    def _learn_bins(self, bags: Bags) -> None:
         raise NotImplementedError
 
-    def _parts(self, bags: Bags) -> Iterator[Histograms]:
+    def _places(self) -> list[Place]:
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Make the bins and keep the histograms of the reference bags."""
-        self._fit_reference(check_bags(X))
-        return self
+    def _prepare(self, bags: Bags) -> Bags:
+        return bags
 
-    def _fit_reference(self, bags: Bags) -> None:
-        self.n_features_in_ = bags.dimension
-        self._fit_bins(bags)
-        self.indexes_ = []
-        self.self_match_ = np.zeros(len(bags))
-        for part in self._parts(bags):
-            self.indexes_.append(BinIndex.build(part))
-            self.self_match_ += part.totals()
+    def _fit(self, bags: Bags) -> None:
+        self._index(bags, None)
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Gram matrix (n, n) of the reference bags."""
-        bags = check_bags(X)
-        self._fit_reference(bags)
+    def _fit_gram(self, bags: Bags) -> np.ndarray:
         gram = np.zeros((len(bags), len(bags)))
-        for index in self.indexes_:
-            index.add_own_intersections(gram)
-        gram = mirror_upper(gram)
+        self._index(bags, gram)
+        gram += gram.T
         np.fill_diagonal(gram, self.self_match_)
-        return self._scaled(gram, self.self_match_)
+        return gram / np.sqrt(np.outer(self.self_match_, self.self_match_)) if self.normalize else gram
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Kernel (m, n) between m bags and the n reference bags."""
-        bags = self._check_new(X)
-        rows = np.zeros((len(bags), len(self.self_match_)))
-        totals = np.zeros(len(bags))
-        for index, part in zip(self.indexes_, self._parts(bags)):
-            index.add_intersections(rows, part)
-            totals += part.totals()
-        return self._scaled(rows, totals)
+    def _index(self, bags: Bags, gram: np.ndarray | None) -> None:
+        """Make the bins and index the reference bags; add their intersections to the upper triangle of ``gram``."""
+        self._learn_bins(bags)
+        blocks = list(self._prepare(bags).chunks(ROWS))
+        starts = np.cumsum([0] + [len(block) for block in blocks])
+        self_match, references = np.zeros(len(bags)), []
+        for place in self._places():
+            placed = list(parallel_map(place, blocks))
+            parts = [Histograms.concatenate(part) for part in zip(*placed)]
+            indexes = [BinIndex.build(part) for part in parts]
+            self_match += sum(part.totals() for part in parts)
+            references += indexes
+            if gram is not None:
+                jobs = zip(starts, placed)
+                for start, rows in zip(starts, parallel_map(partial(_own_intersections, indexes=indexes), jobs)):
+                    gram[start : start + len(rows)] += rows
+        super()._fit(bags)
+        self.references_, self.self_match_ = references, self_match
+
+    def _compare(self, bags: Bags) -> np.ndarray:
+        norms = self.self_match_ if self.normalize else None
+        rows = partial(_intersections, places=self._places(), indexes=self.references_, norms=norms)
+        return map_rows(rows, self._prepare(bags).chunks(ROWS), len(bags))
 
     def diagonal(self, X: Any) -> np.ndarray:
         """(m,) kernel of each bag with itself."""
-        bags = self._check_new(X)
+        bags = self._check(X, fitted=True)
         if self.normalize:
             return np.ones(len(bags))
-        return np.sum([part.totals() for part in self._parts(bags)], axis=0)
-
-    def _check_new(self, X: Any) -> Bags:
-        check_is_fitted(self, "indexes_")
-        return check_bags(X, self.n_features_in_)
-
-    def _scaled(self, rows: np.ndarray, totals: np.ndarray) -> np.ndarray:
-        if self.normalize:
-            rows /= np.sqrt(np.outer(totals, self.self_match_))
-        return rows
+        return np.sum([part.totals() for place in self._places() for part in place(self._prepare(bags))], axis=0)
 
 
-def weighted(level: Pyramids, weights: np.ndarray | float) -> Histograms:
-    """One level as histograms with weighted counts; entries without weight are left out.
+def _place_uniform(bags: Bags, bins: UniformBins, shift: int, weights: np.ndarray) -> list[Histograms]:
+    return [level.weighted(weight) for level, weight in zip(bins.place(bags, shift), weights)]
 
-    ``weights`` is one number for the level or one for each entry.
-    """
-    images = np.repeat(np.arange(len(level)), np.diff(level.offsets))
-    counts = level.counts * np.asarray(weights, dtype=float)
-    if np.ndim(weights) == 0 or np.all(counts > 0):
-        return Histograms(level.bins, images, counts, len(level))
-    keep = counts > 0
-    return Histograms(level.bins[keep], images[keep], counts[keep], len(level))
+
+def _place_vocabulary(bags: Bags, bins: VocabularyBins, weights: np.ndarray) -> list[Histograms]:
+    return [level.weighted(weights[level.bins.astype(np.int64)]) for level in bins.place(bags)]
 
 
 class PyramidMatchKernel(IntersectionKernel):
@@ -137,7 +150,7 @@ class PyramidMatchKernel(IntersectionKernel):
     Parameters
     ----------
     bins : "uniform" (features of up to about a dozen dimensions) or "vocabulary"
-    n_levels : number of levels L, at most 53 for uniform bins
+    n_levels : number of levels L, at most 53: finer bins are smaller than the rounding of the features
         Uniform: the finest side is the extent of the features over 2^(L-2).  Vocabulary: levels of the tree, root
         included.
     n_shifts : random placements of uniform bins to average
@@ -153,6 +166,18 @@ class PyramidMatchKernel(IntersectionKernel):
     >>> PyramidMatchKernel(random_state=0).fit_transform(bags).shape
     (2, 2)
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "bins": [StrOptions({"uniform", "vocabulary"})],
+        "n_levels": [Interval(Integral, 1, MAX_LEVELS, closed="both")],
+        "n_shifts": [Interval(Integral, 1, None, closed="left")],
+        "weights": ["array-like", None],
+        "n_branches": [Interval(Integral, 2, None, closed="left")],
+        "max_samples": [Interval(Integral, 1, None, closed="left")],
+        "position_weight": [Interval(Real, 0, None, closed="left"), None],
+        "normalize": ["boolean"],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -177,29 +202,23 @@ class PyramidMatchKernel(IntersectionKernel):
         self.normalize = normalize
         self.random_state = random_state
 
-    def _fit_bins(self, bags: Bags) -> None:
-        if self.bins not in BINS:
-            raise ValueError(f"bins must be one of {BINS}, got {self.bins!r}")
-        if self.n_levels < 1 or self.n_shifts < 1 or self.n_branches < 2:
-            raise ValueError(
-                "need n_levels >= 1, n_shifts >= 1 and n_branches >= 2, "
-                f"got {self.n_levels}, {self.n_shifts} and {self.n_branches}"
-            )
+    def _learn_bins(self, bags: Bags) -> None:
         values = np.asarray(bags.values)
         # differences of small integers overflow in their own type
         extents = values.max(axis=0).astype(float) - values.min(axis=0)
         self.extent_ = float(extents.max(initial=0.0)) or 1.0
-        bags = self._with_positions(bags)
+        bags = self._prepare(bags)
+        random = partial(check_random_state, self.random_state)
         if self.bins == "uniform":
-            self.bins_: Any = UniformBins.cover(bags.values, self.n_levels, self.n_shifts, self.random_state)
+            self.bins_: Any = UniformBins.cover(bags.values, self.n_levels, self.n_shifts, random())
             self.level_weights_ = self._check_weights()
-        else:
-            if self.weights is not None:
-                raise ValueError("weights are for uniform bins; vocabulary bins weigh one over their size")
-            sample = bags.sample(self.max_samples, self.random_state)
-            # most nodes are small: threads cost more than they bring, and sums would depend on their number
-            with threadpool_limits(limits=1):
-                self.bins_ = VocabularyBins.grow(sample, self.n_levels, self.n_branches, self.random_state)
+            return
+        if self.weights is not None:
+            raise ValueError("weights are for uniform bins; vocabulary bins weigh one over their size")
+        # most nodes are small: threads cost more than they bring, and sums would depend on their number
+        with threadpool_limits(limits=1):
+            sample = bags.sample(self.max_samples, random())
+            self.bins_ = VocabularyBins.grow(sample, self.n_levels, self.n_branches, random())
 
     def _check_weights(self) -> np.ndarray:
         if self.weights is None:
@@ -213,51 +232,20 @@ class PyramidMatchKernel(IntersectionKernel):
             )
         return weights
 
-    def _with_positions(self, bags: Bags) -> Bags:
+    def _prepare(self, bags: Bags) -> Bags:
         if self.position_weight is None:
             return bags
         if bags.positions is None:
             raise ValueError("position_weight is set but the bags have no positions; set it to None or extract them")
         scaled = np.asarray(bags.positions) * (self.position_weight * self.extent_)
-        return bags.replace(np.hstack([np.asarray(bags.values, dtype=float), scaled]))
+        return bags.replace(np.hstack([np.asarray(bags.values), scaled]))
 
-    def _parts(self, bags: Bags) -> Iterator[Histograms]:
-        bags = self._with_positions(bags)
+    def _places(self) -> list[Place]:
         if self.bins == "uniform":
-            steps = self.level_weights_ - np.append(self.level_weights_[1:], 0.0)
-            for shift in range(self.n_shifts):
-                for level, step in zip(self.bins_.place(bags, shift), steps):
-                    yield weighted(level, step / self.n_shifts)
-        else:
-            inverse = 1.0 / self.bins_.sizes
-            steps = np.append(inverse - inverse[self.bins_.parents], 0.0)
-            steps[0] = inverse[0]
-            for level in self.bins_.place(bags):
-                yield weighted(level, steps[level.bins.astype(np.int64)])
-
-
-def match_cost_bound(X: Any, Z: Any, bins: UniformBins) -> np.ndarray:
-    """Upper bounds (n_shifts,) on the cost of the optimal partial matching of two feature sets (n, d) and (m, d).
-
-    Every match is charged the diagonal of its bin; sums of Euclidean distances of the matched pairs, smaller set to
-    larger.  All features must lie within the bins, which would move others to their border.
-    """
-    bags = Bags.from_list([np.asarray(X), np.asarray(Z)])
-    outside = np.any((bags.values < bins.low) | (bags.values > bins.high), axis=1)
-    if outside.any():
-        row = int(np.argmax(outside))
-        which, within = ("the first", row) if row < len(bags[0]) else ("the second", row - len(bags[0]))
-        raise ValueError(
-            f"{int(outside.sum())} features lie outside the bins (the first is row {within} of {which} set) and the "
-            "bound would not hold for them; make bins for both sets, UniformBins.cover(np.vstack([X, Z]), ...)"
-        )
-    diagonals = bins.sides * np.sqrt(bags.dimension)
-    costs = np.zeros(len(bins.shifts))
-    for shift in range(len(bins.shifts)):
-        before = 0.0
-        for level, diagonal in zip(bins.place(bags, shift), diagonals):
-            both = np.zeros((2, 2))
-            BinIndex.build(weighted(level, 1.0)).add_own_intersections(both)
-            costs[shift] += diagonal * (both[0, 1] - before)
-            before = both[0, 1]
-    return costs
+            steps = (self.level_weights_ - np.append(self.level_weights_[1:], 0.0)) / self.n_shifts
+            shifts = range(self.n_shifts)
+            return [partial(_place_uniform, bins=self.bins_, shift=shift, weights=steps) for shift in shifts]
+        inverse = 1.0 / self.bins_.sizes
+        steps = np.append(inverse - inverse[self.bins_.parents], 0.0)
+        steps[0] = inverse[0]
+        return [partial(_place_vocabulary, bins=self.bins_, weights=steps)]

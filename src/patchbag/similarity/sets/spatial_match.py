@@ -20,20 +20,23 @@ bag of words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
-from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils._param_validation import Interval
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
+from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
-from patchbag.similarity.sets.pyramid_bins import count_keys
-from patchbag.similarity.sets.pyramid_match import IntersectionKernel, weighted
+from patchbag.similarity.sets.pyramid_match import IntersectionKernel, Place
 
 MAX_LEVELS = 20  # a number of 64 bits then still holds any cell and any of millions of words
+WORD_ROWS = 1024
+ROUNDING = 2 * float(np.finfo(np.float32).eps)
 
 
 def spatial_weights(n_levels: int) -> np.ndarray:
@@ -49,6 +52,43 @@ def cell_of(positions: np.ndarray, level: int) -> np.ndarray:
     return cell[:, 1] * side + cell[:, 0]
 
 
+def nearest_words(values: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """(total,) number of the word nearest to each feature, as float64 would have it.
+
+    Distances are compared in float32, and in float64 where two are so close that float32 could mistake them.
+    """
+    center = words.mean(axis=0)
+    unit = float(np.abs(words - center).max()) or 1.0
+    columns = (words - center) / unit
+    squares = (columns**2).sum(axis=1)
+    single, half = columns.T.astype(np.float32), (0.5 * squares).astype(np.float32)
+    found = np.empty(len(values), np.int64)
+    for start in range(0, len(values), WORD_ROWS):
+        rows = (values[start : start + WORD_ROWS] - center) / unit
+        scores = rows.astype(np.float32) @ single
+        np.subtract(half, scores, out=scores)
+        best = scores.argmin(axis=1)
+        # a score is wrong by at most d + 3 roundings of |x| |w| + |w|²
+        size = np.sqrt((rows**2).sum(axis=1) * squares.max()) + squares.max()
+        limit = scores[np.arange(len(rows)), best] + ROUNDING * (rows.shape[1] + 3) * size
+        scores[np.arange(len(rows)), best] = np.inf
+        doubtful = np.flatnonzero(~(scores.min(axis=1) > limit))
+        best[doubtful] = (0.5 * squares - rows[doubtful] @ columns.T).argmin(axis=1)
+        found[start : start + WORD_ROWS] = best
+    return found
+
+
+def _place_words(bags: Bags, vocabulary: np.ndarray, n_levels: int) -> list[Histograms]:
+    words = nearest_words(np.asarray(bags.values), vocabulary).astype(np.uint64)
+    found = []
+    for level, weight in enumerate(spatial_weights(n_levels)):
+        keys = words * np.uint64(4**level)
+        if level:
+            keys += cell_of(bags.positions, level).astype(np.uint64)
+        found.append(Histograms.count(keys, bags.offsets).weighted(weight))
+    return found
+
+
 class SpatialPyramidMatch(IntersectionKernel):
     """Spatial pyramid match kernel between bags with positions.
 
@@ -60,6 +100,15 @@ class SpatialPyramidMatch(IntersectionKernel):
     max_samples : features sampled to learn the words
     normalize : divide by the root of the self-matches
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_words": [Interval(Integral, 1, None, closed="left")],
+        "vocabulary": ["array-like", None],
+        "n_levels": [Interval(Integral, 1, MAX_LEVELS, closed="both")],
+        "max_samples": [Interval(Integral, 1, None, closed="left")],
+        "normalize": ["boolean"],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -78,11 +127,7 @@ class SpatialPyramidMatch(IntersectionKernel):
         self.normalize = normalize
         self.random_state = random_state
 
-    def _fit_bins(self, bags: Bags) -> None:
-        if not 1 <= self.n_levels <= MAX_LEVELS or self.n_words < 1:
-            raise ValueError(
-                f"need n_levels from 1 to {MAX_LEVELS} and n_words >= 1, got {self.n_levels} and {self.n_words}"
-            )
+    def _learn_bins(self, bags: Bags) -> None:
         if self.vocabulary is not None:
             self.vocabulary_ = np.asarray(self.vocabulary, dtype=float)
             if self.vocabulary_.ndim != 2 or self.vocabulary_.shape[1] != bags.dimension:
@@ -90,19 +135,18 @@ class SpatialPyramidMatch(IntersectionKernel):
                     f"the vocabulary has shape {self.vocabulary_.shape}, expected words of {bags.dimension} dimensions"
                 )
             return
-        sample = bags.sample(self.max_samples, self.random_state).astype(float)
+        sample = bags.sample(self.max_samples, check_random_state(self.random_state)).astype(float)
         if len(sample) < self.n_words:
             raise ValueError(f"{len(sample)} features cannot make {self.n_words} words; lower n_words or add bags")
-        kmeans = MiniBatchKMeans(self.n_words, n_init=1, batch_size=4096, random_state=self.random_state)
+        random = check_random_state(self.random_state)
+        kmeans = MiniBatchKMeans(self.n_words, n_init=1, batch_size=4096, random_state=random)
         with threadpool_limits(limits=1):  # the words must not depend on the number of threads
             self.vocabulary_ = kmeans.fit(sample).cluster_centers_
 
-    def _parts(self, bags: Bags) -> Iterator[Histograms]:
+    def _prepare(self, bags: Bags) -> Bags:
         if bags.positions is None and self.n_levels > 1:
             raise ValueError("the spatial pyramid needs positions and the bags have none; extract them, or n_levels=1")
-        words = pairwise_distances_argmin(np.asarray(bags.values, dtype=float), self.vocabulary_).astype(np.uint64)
-        for level, weight in enumerate(spatial_weights(self.n_levels)):
-            keys = words.copy()
-            if level:
-                keys = keys * np.uint64(4**level) + cell_of(bags.positions, level).astype(np.uint64)
-            yield weighted(count_keys(keys, bags.offsets), weight)
+        return bags
+
+    def _places(self) -> list[Place]:
+        return [partial(_place_words, vocabulary=self.vocabulary_, n_levels=self.n_levels)]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The kernel between all images of a pool, out of a recipe: its steps up to the classifier, which need no labels.
+
+A kernel is taken as it is, clipped where it is not positive semidefinite; of vectors the inner products count.  Several
+kernels are added, with weights from the evidence of the labels there are (from three per class on), else equal ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
+from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel
+from patchbag.similarity.base import is_kernel
+from patchbag.similarity.inner_product import InnerProductKernel
+
+
+def pool_kernel(pipeline: Any, X: Any, labels: Any = None) -> np.ndarray:
+    """(N, N) kernel between all images under a recipe, or any pipeline that ends in a classifier.
+
+    Parameters
+    ----------
+    X : what the pipeline takes
+    labels : (N,) with None where there is none; only to weigh several kernels
+    """
+    steps = pipeline[:-1]
+    data = steps.fit_transform(X) if len(steps) else X
+    if not isinstance(data, np.ndarray) or data.ndim not in (2, 3) or len(data) != len(X):
+        raise ValueError("active learning needs a recipe whose steps before the classifier give vectors or kernels")
+    if data.ndim == 3:
+        return _weighted_sum(np.moveaxis(data, 2, 0), labels)
+    return _unit(data if is_kernel(steps) else InnerProductKernel().fit_transform(data))
+
+
+def _unit(kernel: np.ndarray) -> np.ndarray:
+    """Semidefinite, with a mean diagonal of one, so that the same noise suits every recipe."""
+    kernel, _ = check_kernel(np.asarray(kernel, dtype=float), repair=True)
+    return kernel / max(float(np.trace(kernel)) / len(kernel), 1e-300)
+
+
+def _weighted_sum(kernels: np.ndarray, labels: Any) -> np.ndarray:
+    kernels = np.stack([_unit(kernel) for kernel in kernels])
+    known = [i for i, label in enumerate([] if labels is None else labels) if label is not None]
+    names = [labels[i] for i in known]
+    weights = np.ones(len(kernels))
+    if len(set(names)) > 1 and len(names) >= 3 * len(set(names)):
+        taught = np.moveaxis(kernels[:, known][:, :, known], 0, 2)
+        weights = GaussianProcessClassifier(repair=True, calibrate=False).fit(taught, names).weights_
+    return _unit(np.tensordot(weights, kernels, axes=1))

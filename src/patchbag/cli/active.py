@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command for few labels: active."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from patchbag.cli import screen
+from patchbag.cli.files import check_outputs, describe_images, machine
+from patchbag.cli.options import (
+    CacheOption,
+    FeaturesOption,
+    JobsOption,
+    RecipeOption,
+    SeedOption,
+    SetOption,
+    app,
+    make_categorizer,
+    settings_to_blame,
+)
+
+
+@app.command()
+def active(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Folder with a sub-folder per class, and images without a label in it or in unlabelled/."),
+    ],
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
+    ] = None,
+    recipe: RecipeOption = "gp-fisher",
+    features: FeaturesOption = None,
+    criterion: Annotated[
+        str,
+        typer.Option(
+            "--criterion", "-c", help="uncertainty, margin, variance, influence, entropy, one_vs_all or random."
+        ),
+    ] = "uncertainty",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Labels to ask for; default: until you quit, 50 in a simulation.")
+    ] = None,
+    move: Annotated[
+        bool,
+        typer.Option("--move", help="Move images with an answer, now or earlier, into the sub-folder of their class."),
+    ] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Replay a labelled folder against random choice and draw the curves.")
+    ] = False,
+    runs: Annotated[int, typer.Option(min=1, help="Repetitions of a simulation.")] = 10,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where a simulation writes its .png and .json.")
+    ] = Path("patchbag-active"),
+    settings: SetOption = None,
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+    seed: SeedOption = 0,
+) -> None:
+    """Label images in the order in which it helps most, or simulate how much that saves."""
+    from patchbag.active import CRITERIA
+    from patchbag.active.pool import pool_kernel
+    from patchbag.cli import curves as learning
+    from patchbag.cli import dialogue
+    from patchbag.collection import open_collection
+    from patchbag.collection.labels import LabelFile
+
+    if criterion not in CRITERIA:
+        raise ValueError(f"--criterion must be one of {', '.join(CRITERIA)}; got {criterion!r}")
+    categorizer = make_categorizer(recipe, features, settings, seed)
+    book = LabelFile.open(labels or folder / "labels.csv")
+    if simulate:
+        if move:
+            screen.say("--move is ignored: a simulation moves nothing", "yellow")
+        check_outputs(Path(f"{output}.png"), Path(f"{output}.json"))
+    elif folder.is_dir():  # else a folder that is misspelt would be made here
+        check_outputs(book.path, replaced=True)
+    images = open_collection(folder, book)
+    if move and not simulate:
+        moved = dialogue.move_answered(images, book)
+        if moved:
+            several = f"{moved} images that had a label into the folders of their classes"
+            one = "an image that had a label into the folder of its class"
+            screen.result(f"moved {one if moved == 1 else several}")
+            if all(label is not None for label in images.labels.tolist()):
+                screen.result(dialogue.next_step(images, book.path, move))
+                return
+    images = images.labelled() if simulate else dialogue.check_pool(images)
+    with machine(jobs, cache, seed), settings_to_blame(settings):
+        pipeline = categorizer.pipeline()
+        described = describe_images(images, pipeline["features"])
+        images = images[described.kept]
+        images = images.labelled() if simulate else dialogue.check_pool(images)
+        with screen.working(f"comparing {len(images)} images"):
+            kernel = pool_kernel(pipeline, described.bags, None if simulate else images.labels)
+    if simulate:
+        with screen.working(f"simulating {runs} run{'' if runs == 1 else 's'}"):
+            curves = learning.learning_curves(kernel, images.labels.astype(str), criterion, rounds or 50, runs, seed)
+        screen.result(learning.summarise(curves, rounds or 50))
+        for path in learning.write_curves(curves, output, f"{folder.resolve().name}, {recipe}"):
+            screen.result(path)
+        return
+    screen.result(dialogue.help_text({label for label in images.labels.tolist() if label is not None}))
+    given = dialogue.label_images(
+        images, kernel, book, ask=input, tell=screen.result, criterion=criterion, rounds=rounds, move=move, seed=seed
+    )
+    left = sum(label is None for label in images.labels.tolist())
+    new = f"{given} new label{'' if given == 1 else 's'}"
+    screen.result(f"{new}, {left} of {len(images)} images without one; see {book.path}")
+    screen.result(dialogue.next_step(images, book.path, move))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Learning curves of a labelled folder: what active learning would have saved, in words, as a plot and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchbag.active.simulation import LearningCurves, simulate
+
+
+def learning_curves(
+    kernel: np.ndarray, labels: Any, criterion: str = "uncertainty", rounds: int = 50, runs: int = 10, seed: Any = 0
+) -> LearningCurves:
+    """The criterion against random selection: one first label per class, then one label per round.
+
+    A third of the smallest class, at most 10 images, is held out of every class for testing; ``rounds`` is cut to the
+    images that there are.
+    """
+    labels = np.asarray(labels)
+    classes, sizes = np.unique(labels, return_counts=True)
+    if len(classes) < 2:
+        raise ValueError(f"all {len(labels)} images are of the class {classes[0]}; a simulation needs at least two")
+    if sizes.min() < 3:
+        few = classes[np.argmin(sizes)]
+        raise ValueError(f"class {str(few)!r} has {sizes.min()} images; a simulation needs 3 or more of every class")
+    n_test = min(10, int(sizes.min()) // 3)
+    most = len(labels) - n_test * len(classes)
+    criteria = list(dict.fromkeys([criterion, "random"]))
+    last = min(len(classes) + rounds, most)
+    return simulate(kernel, labels, criteria=criteria, n_labels=last, n_runs=runs, n_test=n_test, random_state=seed)
+
+
+def summarise(curves: LearningCurves, rounds: int | None = None) -> str:
+    """The end of every curve, how many labels the criterion needed for what random selection reached, and what these
+    figures rest on.
+
+    Parameters
+    ----------
+    curves : from ``learning_curves``
+    rounds : how many were asked for; that there are fewer is said
+    """
+    first = next(iter(curves.scores))
+    runs = len(curves.scores[first])
+    lines = []
+    for name in curves.scores:
+        # a single run says nothing of the spread, which is not zero
+        spread = f" ± {100 * curves.standard_error(name)[-1]:.1f}" if runs > 1 else ""
+        lines.append(f"{name}: {100 * curves.mean(name)[-1]:.1f}{spread} % after {curves.n_labels[-1]} labels")
+    reached = curves.labels_to_reach(first, float(curves.mean("random")[-1]))
+    if first != "random" and reached is not None:
+        lines.append(f"{first} reaches the end of random selection with {reached} of {curves.n_labels[-1]} labels")
+    elif first != "random":
+        lines.append(f"{first} does not reach the end of random selection")
+    n_test = int(curves.confusions[first].sum()) // runs
+    several = f"{runs} runs, each with {n_test} test images of its own; ± is the standard error over runs"
+    lines.append(f"mean accuracy per class, from {several if runs > 1 else f'1 run with {n_test} test images'}")
+    done = int(curves.n_labels[-1] - curves.n_labels[0])
+    if rounds is not None and done < rounds:
+        lines.append(f"{rounds} rounds were cut to {done}: after them every image that is not for testing has a label")
+    return "\n".join(lines)
+
+
+def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: str = "") -> tuple[Path, Path]:
+    """A plot with standard errors and a JSON file of the curves; returns both paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    plot_path, data_path = Path(f"{stem}.png"), Path(f"{stem}.json")
+    plot_path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+    for name, color in zip(curves.scores, ("#2b66b1", "#b3402f", "#4d8f4d", "#8a5fb0", "#b08a2b", "#555555")):
+        mean, error = 100 * curves.mean(name), 100 * curves.standard_error(name)
+        axes.errorbar(
+            curves.n_labels, mean, error, label=name, color=color, capsize=2, errorevery=max(1, len(mean) // 15)
+        )
+    axes.set(xlabel="labels", ylabel="mean accuracy per class, %", title=title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(plot_path, dpi=130)
+    plt.close(figure)
+    data = {
+        name: {
+            "mean": curves.mean(name).tolist(),
+            "standard_error": curves.standard_error(name).tolist(),
+            "runs": scores.tolist(),
+        }
+        for name, scores in curves.scores.items()
+    }
+    data_path.write_text(json.dumps({"title": title, "n_labels": curves.n_labels.tolist(), "curves": data}, indent=1))
+    return plot_path, data_path

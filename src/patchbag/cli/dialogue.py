@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Active learning in the terminal: which image to label next, asked until the person has had enough.
+
+The pool is a partly labelled collection.  Answers go to a file of labels after every one of them, so that a run can be
+stopped at any time and taken up again; images that were skipped are not asked for again.  Images are moved
+into the folder of their class only on request.
+
+``label_images`` is the loop; it reads and writes through the functions it is given.  A command is a letter, or the
+letter after a slash where a class has its name.  The last answers can be taken back one by one: the file of labels, the
+place of the image and the learner are then as they were before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchbag.active.learner import ActiveLearner
+from patchbag.collection import Collection, CollectionError
+from patchbag.collection.folder import UNLABELLED
+from patchbag.collection.labels import LABEL_FILES, LabelFile, label_of_folder
+
+SKIP, QUIT, UNDO = "s", "q", "u"
+COMMANDS = {SKIP: "skip", UNDO: "undo the last answer", QUIT: "quit"}
+
+
+def spelt(command: str, classes: Iterable[str]) -> str:
+    """How a command is typed: after a slash, which no class has in its name, where a class is called like it."""
+    return f"/{command}" if command in classes else command
+
+
+def help_text(classes: Iterable[str] = ()) -> str:
+    """What can be typed when these classes are known."""
+    commands = ", ".join(f"{spelt(command, classes)} to {what}" for command, what in COMMANDS.items())
+    return f"type a class, its number, or a new class; {commands}"
+
+
+def prompt(classes: Iterable[str]) -> str:
+    """The prompt; it names the commands that are not typed as usual."""
+    unusual = ", ".join(
+        f"{spelt(command, classes)} to {what}" for command, what in COMMANDS.items() if command in classes
+    )
+    return f"label ({unusual})> " if unusual else "label> "
+
+
+def parse_command(answer: str, classes: Iterable[str]) -> str | None:
+    """The command that an answer is, or None."""
+    return next((command for command in COMMANDS if answer in (spelt(command, classes), f"/{command}")), None)
+
+
+def is_class_name(name: str) -> bool:
+    """Whether a class may be called so: its name may become that of a folder."""
+    return not (name.startswith(".") or name.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in name))
+
+
+def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]) -> tuple[str | None, str]:
+    """The class that an answer means, or None and what is wrong with it.
+
+    A class's own name comes before its number, so that classes may be called "1" and "2".
+    """
+    answer = answer.strip()
+    if answer in classes:
+        return answer, ""
+    if not answer:
+        return None, help_text(classes)
+    if answer.isdecimal() and 1 <= int(answer) <= len(classes):
+        return classes[int(answer) - 1], ""
+    if answer.isdecimal():
+        known = f"the classes are 1 to {len(classes)}" if classes else "there are no classes yet"
+        return None, f"there is no class number {answer}: {known}; type a name for a new one"
+    if not is_class_name(answer):
+        return None, f"{answer!r} cannot be the name of a class, which may become a folder; use letters and digits"
+    by_case = {name.lower(): name for name in classes}
+    close = difflib.get_close_matches(answer.lower(), by_case, n=1, cutoff=0.75)
+    if close and not confirm(f"{answer!r} is new and much like {by_case[close[0]]!r}; open a new class?"):
+        return None, help_text(classes)
+    return answer, ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was said of an image (no label: skipped), with what it takes to go back: its path before, and whether the
+    folder of its class was made for it.
+    """
+
+    index: int
+    label: str | None
+    path: str
+    made_folder: bool = False
+
+
+def move_image(images: Collection, index: int, path: str) -> str:
+    """Move an image to a path in its folder, under a new name where that is taken; returns its new path."""
+    source, target = images.root / images.names[index], images.root / path
+    stem, number = target.stem, 1
+    while target.exists():
+        target = target.with_name(f"{stem}-{number}{target.suffix}")
+        number += 1
+    target.parent.mkdir(exist_ok=True)
+    shutil.move(source, target)
+    images.names[index] = os.path.relpath(target, images.root).replace(os.sep, "/")
+    return images.names[index]
+
+
+def record(images: Collection, book: LabelFile, index: int, label: str | None, move: bool) -> Answer:
+    """Write an answer down, and move the image into the folder of its class if it has one and that is wanted."""
+    path = images.names[index]
+    new = label is not None and move and not (images.root / label).exists()
+    if label is not None and move:
+        move_image(images, index, os.path.join(label, os.path.basename(path)))
+    images.labels[index] = label
+    book.put(images.names[index], label)
+    return Answer(index, label, path, new)
+
+
+def move_answered(images: Collection, book: LabelFile) -> int:
+    """Move the images with an answer of an earlier run into the folder of their class; returns how many."""
+    labels = images.labels.tolist()
+    answered = [i for i, name in enumerate(images.names) if labels[i] is not None and label_of_folder(name) is None]
+    for i in answered:
+        if not is_class_name(labels[i]):
+            raise CollectionError(
+                f"{book.path} calls {images.names[i]} {labels[i]!r}, which cannot be the name of a folder, so nothing "
+                "was moved; use letters and digits"
+            )
+    renamed: dict[str, str] = {}
+    try:
+        for i in answered:
+            before = images.names[i]
+            renamed[before] = move_image(images, i, os.path.join(labels[i], os.path.basename(before)))
+    finally:  # a disk that is full must not leave answers to images that are elsewhere by now
+        if renamed:
+            book.rename(renamed)
+    return len(renamed)
+
+
+def take_back(images: Collection, book: LabelFile, answer: Answer) -> None:
+    """Undo ``record``."""
+    given = images.names[answer.index]
+    if given != answer.path:
+        move_image(images, answer.index, answer.path)
+    if answer.made_folder:
+        with contextlib.suppress(OSError):  # it holds something else by now
+            (images.root / given).parent.rmdir()
+    images.labels[answer.index] = None
+    book.drop(given)
+
+
+def check_pool(images: Collection) -> Collection:
+    """The images; CollectionError unless there is one to label, and another to compare it with."""
+    if all(label is not None for label in images.labels.tolist()):
+        raise CollectionError(
+            f"{images.root}: every image has a label, there is nothing to ask for; put new images into it or into "
+            f"{images.root / UNLABELLED[0]}, or see with --simulate what active learning would have saved"
+        )
+    if len(images) < 2:
+        raise CollectionError(f"{images.root} has a single image; active learning chooses among several")
+    return images
+
+
+def label_images(
+    images: Collection,
+    kernel: np.ndarray,
+    book: LabelFile,
+    *,
+    ask: Callable[[str], str],
+    tell: Callable[[str], None],
+    criterion: str = "uncertainty",
+    rounds: int | None = None,
+    move: bool = False,
+    seed: Any = 0,
+) -> int:
+    """Ask for labels until the person quits, ``rounds`` are over or the pool is empty; returns how many came in.
+
+    Parameters
+    ----------
+    kernel : (N, N) between the images
+    ask : shows a prompt and returns a line; EOFError and ``q`` end the loop
+    tell : shows a line
+    """
+    known = images.labels.tolist()
+    skipped = [i for i, name in enumerate(images.names) if known[i] is None and name in book.answers]
+    learner = ActiveLearner(criterion, random_state=seed).fit(kernel, known).skip(skipped)
+    history: list[Answer] = []
+    again: int | None = None
+    hinted = False
+
+    def learn(answer: Answer) -> None:
+        if answer.label is None:
+            learner.skip(answer.index)
+        else:
+            learner.teach([answer.index], [answer.label])
+
+    def given() -> int:
+        return sum(answer.label is not None for answer in history)
+
+    while learner.available_.any() and (rounds is None or given() < rounds):
+        index = int(learner.query()[0]) if again is None else again
+        again = None
+        classes = [str(c) for c in learner.classes_]
+        tell(f"\n{images.root / images.names[index]}   ({int(learner.available_.sum())} without a label)")
+        tell(f"  guess: {guess(learner, index)}" if len(classes) > 1 else "  no guess yet: label two classes first")
+        if classes:
+            tell("  " + "   ".join(f"{i} {name}" for i, name in enumerate(classes, 1)))
+        label, command = read_answer(classes, ask, tell, bool(history))
+        if command == QUIT:
+            break
+        if command == UNDO:
+            last = history.pop()
+            take_back(images, book, last)
+            # a posterior cannot forget a label, but the answers before it are learned again in no time
+            learner._fit(learner.posterior_.kernel, known).skip(skipped)
+            for answer in history:
+                learn(answer)
+            tell(f"  taken back: {'skipped' if last.label is None else last.label}")
+            again = last.index
+            continue
+        history.append(record(images, book, index, label, move))
+        learn(history[-1])
+        hint = learner.stopping_hint()
+        if hint.stop and not hinted and learner.available_.any():
+            leave = spelt(QUIT, learner.classes_)
+            tell(f"  {hint.reason}: {leave} is a good idea now (expected error {100 * hint.expected_error:.0f} %)")
+        hinted = hint.stop
+    return given()
+
+
+def read_answer(
+    classes: list[str], ask: Callable[[str], str], tell: Callable[[str], None], can_undo: bool
+) -> tuple[str | None, str | None]:
+    """Ask until there is a label or a command: that one, and None for the other."""
+
+    def confirm(question: str) -> bool:
+        return ask(f"{question} [y/n] ").strip().lower() in ("y", "yes")
+
+    try:
+        while True:
+            answer = ask(prompt(classes)).strip()
+            command = parse_command(answer, classes)
+            if command == UNDO and not can_undo:
+                tell("  there is no answer of this run to undo")
+            elif command:
+                return None, command
+            else:
+                label, problem = parse_answer(answer, classes, confirm)
+                if label is not None:
+                    return label, None
+                tell(f"  {problem}")
+    except EOFError:
+        return None, QUIT
+
+
+def guess(learner: ActiveLearner, index: int) -> str:
+    """The two most probable classes of an image, with their probabilities."""
+    p = learner.predict_proba()[index]
+    best = np.argsort(-p, kind="stable")[:2]
+    return ", ".join(f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best)
+
+
+def next_step(images: Collection, labels: Path, moved: bool = False) -> str:
+    """The command that trains on these images, with what has to be done before it.
+
+    Parameters
+    ----------
+    labels : the file of the answers
+    moved : whether all images with an answer lie in the folder of their class
+    """
+    command = f"patchbag train {shlex.quote(str(images.root))}"
+    if len({label for label in images.labels.tolist() if label is not None}) < 2:
+        return f"next, once two classes have labels: {command}"
+    if moved or labels.resolve() in [(images.root / name).resolve() for name in LABEL_FILES]:
+        return f"next: {command}"
+    # training looks for answers nowhere else
+    place = images.root / ("labels.json" if labels.suffix.lower() == ".json" else "labels.csv")
+    return f"next, once {labels} is copied to {place}: {command}"

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A shard of the store: two files to which the descriptors of images are appended, image after image.
+
+Rows that were written once are never changed, so a map of them stays good, even of files that are deleted (where the
+system allows that).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+POSITIONS = np.dtype(np.float32)
+
+Images = Mapping[bytes, Sequence[np.ndarray]]  # values and positions by digest
+
+
+class Entry(NamedTuple):
+    """Which rows of a shard describe an image."""
+
+    first: int
+    size: int
+    crc: int
+
+    def rows(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [array[self.first : self.first + self.size] for array in arrays]
+
+
+def checksum(arrays: Iterable[np.ndarray]) -> int:
+    """CRC-32 of arrays, one after the other."""
+    return reduce(lambda crc, array: zlib.crc32(np.ascontiguousarray(array).data, crc), arrays, 0)
+
+
+def file_status(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Size and time of a regular file; None for others, reading which may never end."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+class Shard(NamedTuple):
+    """What the index knows of a shard: the rows that count, and what its files were like when it was last written."""
+
+    store: Path
+    id: int
+    signature: str
+    dtype: str
+    dimension: int
+    rows: int
+    stamp: str
+
+    @property
+    def place(self) -> Path:
+        return self.store / f"shard-{self.id}"
+
+    @property
+    def row_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * self.dimension + 2 * POSITIONS.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    def _files(self) -> list[tuple[Path, np.dtype[Any], int]]:
+        values = (self.place / "values.bin", np.dtype(self.dtype), self.dimension)
+        return [values, (self.place / "positions.bin", POSITIONS, 2)]
+
+    def create(self) -> Self:
+        self.place.mkdir(exist_ok=True)
+        for path, _, _ in self._files():
+            path.touch()
+        return self
+
+    def look(self) -> str:
+        """What its files are like now."""
+        return repr([file_status(path) for path, _, _ in self._files()])
+
+    def map(self) -> list[np.ndarray]:
+        """Values and positions, as many rows as there are."""
+        arrays = []
+        for path, dtype, width in self._files():
+            size, _ = file_status(path) or (0, 0)
+            shape = (size // (dtype.itemsize * width), width)
+            arrays.append(np.memmap(path, dtype, "r", shape=shape) if shape[0] else np.empty(shape, dtype))
+        return arrays
+
+    def append(self, images: Images) -> dict[bytes, Entry]:
+        """Write images behind the rows that count, whatever is there, and see that they are on the disk."""
+        for column, (path, dtype, width) in enumerate(self._files()):
+            with path.open("r+b") as file:
+                end = self.rows * dtype.itemsize * width
+                if file.seek(0, os.SEEK_END) < end:
+                    raise OSError(f"{path} is shorter than it was")
+                file.seek(end)
+                for arrays in images.values():
+                    file.write(np.ascontiguousarray(arrays[column]).data)
+                file.flush()
+                os.fsync(file.fileno())
+        sizes = [len(values) for values, _ in images.values()]
+        firsts = self.rows + np.cumsum([0, *sizes])
+        return {
+            digest: Entry(int(first), len(images[digest][0]), checksum(images[digest]))
+            for digest, first in zip(images, firsts)
+        }

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Learning curves of kapoor2010: active learning against random selection on kernel matrices between all images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchbag.active.criteria import CRITERIA
+from patchbag.active.simulation import LearningCurves, simulate
+from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.kernels import kernels_of
+from patchbag.experiments.tables import Journal, Row, Tell, make_row
+
+
+def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+    """kapoor2010 figures 8 to 10 and table 4: accuracy by number of labels, criteria against random selection.
+
+    ``binary = [...]`` plays each of these classes (``["*"]``: all) against the rest, and the curves are their mean;
+    otherwise all classes take part at once.  ``strategies`` gives names to parameters of the learner to compare with.
+    ``at`` lists the numbers of labels of the rows; ``splits`` is the number of runs.  The curves, with standard errors,
+    and the confusion of all classes after the last label are in the JSON file.
+    """
+    wrong = [c for c in spec["criteria"] if c not in CRITERIA]
+    if wrong:
+        raise ExperimentError(f"{spec['name']}: criteria must be among {', '.join(CRITERIA)}, got {wrong[0]!r}")
+    if max(spec["at"]) > spec.get("n_labels", 100):
+        raise ExperimentError(
+            f"{spec['name']}: at goes up to {max(spec['at'])}, n_labels is {spec.get('n_labels', 100)}"
+        )
+    kernels, labels = kernels_of(spec, data, progress)
+    kernel = np.mean(list(kernels.values()), axis=0)
+    chosen = sorted(set(labels)) if spec.get("binary") == ["*"] else spec.get("binary", [])
+    problems = {name: np.where(labels == name, name, "the rest") for name in chosen} or {"all classes": labels}
+    options = {k: spec[k] for k in ("n_labels", "batch_size", "n_test", "n_start", "noise", "batch") if k in spec}
+    curves = {}
+    for name, truth in problems.items():
+        progress(f"{name}: {spec['splits']} runs")
+        criteria = {c: {"criterion": c} for c in spec["criteria"]} | spec.get("strategies", {})
+        criteria["random"] = {"criterion": "random"}
+        curves[name] = simulate(kernel, truth, criteria=criteria, n_runs=spec["splits"], random_state=0, **options)
+    first = next(iter(curves.values()))
+    mean = LearningCurves(
+        first.n_labels, {c: np.mean([r.scores[c] for r in curves.values()], axis=0) for c in first.scores}
+    )
+    published = spec.get("published", {})
+    rows = []
+    for criterion in mean.scores:
+        for at in spec["at"]:
+            step = int(np.flatnonzero(mean.n_labels >= at)[0])
+            name = f"{criterion}, {mean.n_labels[step]} labels"
+            row = make_row(name, 100 * mean.mean(criterion)[step], published.get(name), x=at)
+            row["std"] = 100 * float(mean.standard_error(criterion)[step])
+            rows.append(row)
+        rows[-1] |= {"curve_name": criterion, "n_labels": mean.n_labels.tolist()}
+        rows[-1]["curve"] = (100 * mean.mean(criterion)).tolist()
+        rows[-1]["curve_error"] = (100 * mean.standard_error(criterion)).tolist()
+        if len(curves) == 1 and first.classes is not None:
+            rows[-1] |= {"confusion": first.confusions[criterion].tolist(), "classes": first.classes.tolist()}
+        if criterion != "random":
+            reached = mean.labels_to_reach(criterion, float(mean.mean("random")[-1]))
+            needed = float("nan") if reached is None else float(reached)
+            name = f"labels of {criterion} for what random reaches with {mean.n_labels[-1]}"
+            if reached is not None:
+                rows.append(make_row(name, needed, published.get(name)))
+    if len(curves) > 1 and "gain" in spec:
+        for name, part in curves.items():
+            step = int(np.flatnonzero(part.n_labels >= spec["gain"])[0])
+            gains = 100 * (part.scores[spec["criteria"][0]] - part.scores["random"])[:, step]
+            error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
+            rows.append(make_row(f"gain, {name}", gains.mean()) | {"std": error})
+    return rows

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernel matrices between all images of a data set, made once and kept beside the features for all experiments.
+
+As in kapoor2010, what a kernel learns (PCA, words, bins, scale), it learns from all images, without their labels.  A
+matrix is found again by the content of the images, by every parameter of its features and its kernel, and by the code
+that makes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from sklearn.base import clone
+
+from patchbag.channels import Channel, Channels
+from patchbag.collection import Collection
+from patchbag.collection.store import Store
+from patchbag.experiments.runs import open_data, run_pipeline
+from patchbag.features.channels import FeatureChannels
+from patchbag.fingerprint import code_fingerprint
+from patchbag.memory import content_key
+from patchbag.runtime import runtime_context
+from patchbag.similarity.union import KernelUnion
+
+
+def kernels_of(
+    spec: dict[str, Any], data: Path | None, progress: Callable[[str], None]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The kernels of a recipe between all images of the data set, by name, and the labels."""
+    collection = open_data(spec, data)
+    pipeline = run_pipeline(spec, {})
+    kernel = pipeline.steps[-2][1]
+    branches = kernel.chosen() if isinstance(kernel, KernelUnion) else [(spec["recipe"], pipeline[1:-1])]
+    kernels = {}
+    for name, branch in branches:
+        progress(f"kernel {name} of {len(collection)} images")
+        described = _describe(collection, pipeline["features"], branch)
+        kernels[name] = _stored(branch, described, spec.get("seed", 0))
+    return kernels, collection.labels
+
+
+def _describe(collection: Collection, features: Any, branch: Any) -> Any:
+    """What a branch works on: all images, described by the feature that it names."""
+    if not isinstance(features, FeatureChannels):
+        return collection.describe(features, on_error="raise").bags
+    names = [step.name for _, step in branch.steps if isinstance(step, Channel)]
+    parts = dict(features.channels)
+    return Channels({name: collection.describe(parts[name], on_error="raise").bags for name in names})
+
+
+def make_kernel(branch: Any, described: Any, seed: int) -> np.ndarray:
+    """(n, n) kernel between all images."""
+    with runtime_context(seed=seed):
+        return np.asarray(branch.fit_transform(described), dtype=float)
+
+
+def _stored(branch: Any, described: Any, seed: int) -> np.ndarray:
+    contents = [content_key(described[name]) for name in described.names] if isinstance(described, Channels) else None
+    key = joblib.hash((code_fingerprint(), contents or content_key(described), clone(branch), seed))
+    path = Store().folder / "kernels" / f"{key}.npy"
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError):  # not there, or cut off
+        pass
+    gram = make_kernel(branch, described, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        np.save(file, gram)
+    partial.replace(path)
+    return gram

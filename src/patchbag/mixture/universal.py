@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The universal model as a step of a pipeline: projection, mixture and spatial cells, learned from training bags."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.bags import Bags, as_bags
+from patchbag.mixture.gaussian import UniversalMixture
+from patchbag.mixture.spatial import SpatialPyramid
+from patchbag.mixture.statistics import Statistics, collect
+from patchbag.runtime import check_random_state
+
+
+class UniversalStatistics(TransformerMixin, BaseEstimator):
+    """Bags → Statistics: projection, universal mixture and spatial cells, fitted on the training bags.
+
+    Parameters
+    ----------
+    mixture : UniversalMixture, fitted or not (it is cloned and fitted); 64 components by default
+    projection : a transformer of bags (``BagPCA``), applied in chunks; optional
+    pyramid : list of grids such as ``["1x1", "2x2", "3x1"]``, or None for whole images without a cell axis
+    assignment : ``"soft"``, ``"hard"`` or ``"nearest"``, see ``collect``
+    n_jobs : workers, None for those of the context; the result does not depend on it
+    moments : False for encodings of word counts, which need no more than the counts
+
+    Attributes
+    ----------
+    mixture_ : the fitted universal mixture
+    projection_ : the fitted projection
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "mixture": [HasMethods(["fit", "resolve_components"]), None],
+        "projection": [HasMethods(["fit", "transform"]), None],
+        "pyramid": [list, tuple, None],
+        "assignment": [StrOptions({"soft", "hard", "nearest"})],
+        "n_jobs": [Integral, None],
+        "moments": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        mixture: Any = None,
+        projection: Any = None,
+        pyramid: list[str] | None = None,
+        assignment: str = "soft",
+        n_jobs: int | None = None,
+        moments: bool = True,
+    ) -> None:
+        self.mixture = mixture
+        self.projection = projection
+        self.pyramid = pyramid
+        self.assignment = assignment
+        self.n_jobs = n_jobs
+        self.moments = moments
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        bags = as_bags(X).check_not_empty()
+        self.pyramid_ = SpatialPyramid(self.pyramid) if self.pyramid is not None else None
+        self.projection_ = None if self.projection is None else clone(self.projection).fit(bags)
+        mixture = UniversalMixture() if self.mixture is None else clone(self.mixture)
+        # the sample below no longer knows how many images there were
+        mixture.set_params(n_components=mixture.resolve_components(bags))
+        rows = bags.sample(mixture.max_samples or int(bags.offsets[-1]), check_random_state(mixture.random_state))
+        sample = Bags(rows, [0, len(rows)])
+        self.mixture_ = mixture.fit(sample if self.projection_ is None else self.projection_.transform(sample))
+        return self
+
+    def transform(self, X: Any) -> Statistics:
+        check_is_fitted(self, "mixture_")
+        return collect(
+            as_bags(X), self.mixture_.parameters_, self.pyramid_, self.assignment, self.n_jobs, self.moments,
+            self.projection_,
+        )  # fmt: skip

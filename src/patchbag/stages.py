@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The stages that recipes are made of: features, representations, similarities and classifiers, with their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from patchbag.channels import Channel
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
+from patchbag.classifiers.linear import LinearClassifier
+from patchbag.encodings.fisher import FisherVector
+from patchbag.encodings.normalize import Normalizer
+from patchbag.encodings.words import BagOfWords
+from patchbag.features.color import ColorStatistics
+from patchbag.features.dense_sift import DenseSIFT
+from patchbag.features.geometric_blur import GeometricBlur
+from patchbag.features.projection import BagPCA
+from patchbag.mixture.adaptation import MAPAdaptation
+from patchbag.mixture.gaussian import UniversalMixture
+from patchbag.mixture.universal import UniversalStatistics
+from patchbag.similarity.definite import DefiniteKernel
+from patchbag.similarity.histograms.kernel import HistogramKernel
+from patchbag.similarity.inner_product import InnerProductKernel
+from patchbag.similarity.mixtures.context import ContextualSimilarity
+from patchbag.similarity.mixtures.kernel import MixtureKernel
+from patchbag.similarity.mixtures.references import ReferenceWeights
+from patchbag.similarity.sets.kernel import METHODS as SET_METHODS
+from patchbag.similarity.sets.kernel import SetKernel
+from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel
+from patchbag.similarity.sets.pyramid_match import PyramidMatchKernel
+from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
+from patchbag.similarity.union import KernelUnion
+
+Steps = list[tuple[str, Any]]
+Stage = Callable[[], Steps]
+
+# --- features --------------------------------------------------------------------------------------------------------
+
+
+def sift() -> DenseSIFT:
+    """ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes."""
+    return DenseSIFT(step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8")
+
+
+def contrasted_sift() -> DenseSIFT:
+    """The same without patches that show nothing: as a Gaussian without width they would outweigh all others."""
+    return sift().set_params(low_contrast="drop")
+
+
+def color_statistics() -> ColorStatistics:
+    """COL: colours of patches on the same lattice."""
+    return ColorStatistics(step=8, cell_sizes=(4, 6, 8, 10), dtype="uint8")
+
+
+def blur() -> GeometricBlur:
+    """Geometric blur at edges."""
+    return GeometricBlur(150, spacing=5.0)
+
+
+FEATURES: dict[str, Callable[[], Any]] = {
+    "sift": sift,
+    "sift-contrast": contrasted_sift,
+    "color": color_statistics,
+    "gb": blur,
+}
+
+# --- representations -------------------------------------------------------------------------------------------------
+
+PYRAMID = ["1x1", "2x2", "3x1"]
+# The papers' τ = 10 is for patches that hardly overlap; on this grid a descriptor is worth about a fifth of one.
+RELEVANCE = 50.0
+# Divergences of 50 dimensions are sharper than products of roots and need more smoothing.
+SHARP_RELEVANCE = 200.0
+
+
+def universal(images_per_component: float, largest: int, dimension: int, pyramid: list[str] | None = None) -> Any:
+    """Bags → Statistics, with a mixture that grows with the number of images."""
+    mixture = UniversalMixture("auto", images_per_component=images_per_component, max_components=largest)
+    return UniversalStatistics(mixture, BagPCA(dimension), pyramid)
+
+
+def vocabulary(images_per_word: float, largest: int, dimension: int, pyramid: list[str] | None = None) -> Any:
+    """Bags → counts of words."""
+    return universal(images_per_word, largest, dimension, pyramid).set_params(moments=False)
+
+
+def encoded(statistics: Any, encoding: Any, normalize: list[str]) -> Steps:
+    """Statistics → encoding → normalisation."""
+    return [("statistics", statistics), ("encoding", encoding), ("normalize", Normalizer(normalize))]
+
+
+def adapted(relevance: float = RELEVANCE) -> Steps:
+    """MAP-adapted mixtures (liu2010 §4.2)."""
+    return [("statistics", universal(8, 128, 50)), ("adaptation", MAPAdaptation(relevance))]
+
+
+def words() -> Steps:
+    return [("statistics", vocabulary(1, 1024, 50)), ("encoding", BagOfWords())]
+
+
+def fisher(largest: int = 256, dimension: int = 64) -> Steps:
+    return encoded(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
+
+
+def projected(dimension: int) -> Steps:
+    return [("projection", BagPCA(dimension))]
+
+
+# --- similarities ----------------------------------------------------------------------------------------------------
+
+
+def checked(similarity: Any) -> Steps:
+    """A word where the kernel is not definite, as settings can make it: there the classifier loses points unseen."""
+    return [("similarity", similarity), ("definite", DefiniteKernel("warn"))]
+
+
+def references(measure: str) -> Steps:
+    """Mixture weights over the training images; a root makes the few large ones comparable with the rest."""
+    weights = ReferenceWeights(measure, iterations=1, leave_out_self=False)
+    return [("similarity", weights), ("normalize", Normalizer(["power"]))]
+
+
+def product_kernel() -> Any:
+    return MixtureKernel("ppk", normalize=True)
+
+
+def pyramid_match() -> Any:
+    """kapoor2010, "Dense PMK": uniform bins; on Caltech-101, seeds 100 to 103, 4 levels and 8 placements were best."""
+    return PyramidMatchKernel("uniform", n_levels=4, n_shifts=8, position_weight=1.0)
+
+
+def all_kernels() -> KernelUnion:
+    """Kernels that ``gp-combined`` can combine: the paper's four, and by name all others that are symmetric.
+
+    Set kernels compare every feature of one image with every one of another: they are for the few of geometric blur.
+    """
+
+    def branch(name: str, channel: str, representation: Steps, kernel: Any) -> tuple[str, Pipeline]:
+        return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", kernel)])
+
+    branches = [
+        branch("pmk", "sift", projected(10), pyramid_match()),
+        branch("spm", "sift", projected(32), SpatialPyramidMatch(400)),
+        branch("gb", "gb", projected(64), MinimumDistanceKernel()),
+        branch("gbdist", "gb", projected(64), MinimumDistanceKernel(0.5)),
+        branch("fisher", "sift", fisher(), InnerProductKernel()),
+        branch("fisher-color", "color", fisher(64, 32), InnerProductKernel()),
+        branch("gmm-ppk", "sift", adapted(), product_kernel()),
+        branch("gmm-klk", "sift", adapted(SHARP_RELEVANCE), MixtureKernel("klk")),
+        branch("context-kl", "sift", adapted(), ContextualSimilarity()),
+        branch("words-chi2", "sift", words(), HistogramKernel("chi2", exponential=True)),
+        *(branch(f"set-{name}", "gb", projected(10), SetKernel(name)) for name in SET_METHODS),
+    ]
+    return KernelUnion(branches, use=("pmk", "spm", "gb", "gbdist"))
+
+
+# --- classifiers -----------------------------------------------------------------------------------------------------
+
+
+def svm() -> Steps:
+    return [("classifier", LinearClassifier())]
+
+
+def on_rows(C: float = 1.0) -> Steps:
+    """A linear classifier on rows of similarities to the training images (liu2010 §4.3.1).
+
+    The thesis trains a sparse logistic regression on the rows; squared loss is a little more accurate and much faster,
+    and like it does not need the similarity to be a definite kernel.
+    """
+    return [("scale", StandardScaler()), ("classifier", LinearClassifier("least-squares", C=C))]
+
+
+def gaussian_process(repair: bool = False) -> Steps:
+    """Kernels → Gaussian process, its noise and the weights of the kernels chosen by the evidence (kapoor2010 §6)."""
+    return [("classifier", GaussianProcessClassifier(repair=repair))]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line from ``patchbag active`` to ``patchbag train``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from patchbag.collection import open_collection
+from patchbag.collection.labels import LabelFile
+from typer.testing import CliRunner
+
+from patchbag import Categorizer
+from patchbag.cli import app
+
+SMALL = ["-j", 1, "-s", "statistics.mixture.n_components=3", "-s", "statistics.projection.n_components=8"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: object, answers: str | None = None):
+    result = CliRunner().invoke(app, [str(a) for a in arguments], input=answers)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture
+def pool(picture_folder):
+    """Bars and diagonals in folders of their own, twelve stripes in ``unlabelled``."""
+    (picture_folder / "stripes").rename(picture_folder / "unlabelled")
+    return picture_folder
+
+
+def answer(folder, count: int, name: str = "labels.csv") -> LabelFile:
+    book = LabelFile(folder / name)
+    for path in sorted((folder / "unlabelled").iterdir())[:count]:
+        book.put(f"unlabelled/{path.name}", "stripes")
+    return book
+
+
+def test_training_uses_the_answers_and_leaves_the_pool_out(pool):
+    said = "12 images without a label are left out"
+    result = run("train", pool, "-r", "words", *SMALL)
+    assert "24 images, 2 classes" in result.stdout and said in result.stderr
+    answer(pool, 8)
+    result = run("train", pool, "-r", "words", "-o", "m", *SMALL)
+    assert "32 images, 3 classes" in result.stdout and "4 images without a label are left out" in result.stderr
+    assert [str(c) for c in Categorizer.load("m").classes_] == ["bars", "diagonals", "stripes"]
+
+
+def test_evaluation_uses_the_answers_and_leaves_the_pool_out(pool):
+    answer(pool, 8)
+    options = ["-r", "words", "--splits", 1, "--train-per-class", 4, "--json", "o.json"]
+    result = run("evaluate", pool, *options, *SMALL)
+    assert "4 images without a label are left out" in result.stderr
+    assert json.loads((pool.parent / "o.json").read_text())["splits"][0]["n_test"] == 8 + 8 + 4
+
+
+def test_labelling_ends_with_the_command_that_trains(pool):
+    assert run("active", pool, *SMALL, answers="stripes\nq\n").stdout.splitlines()[-1] == f"next: patchbag train {pool}"
+
+
+def test_moving_takes_earlier_answers_along(pool):
+    answer(pool, 5)
+    result = run("active", pool, "--move", *SMALL, answers="stripes\nq\n")
+    assert "moved 5 images that had a label into the folders of their classes" in result.stdout
+    assert len(list((pool / "stripes").iterdir())) == 6 and len(list((pool / "unlabelled").iterdir())) == 6
+    answers = LabelFile.open(pool / "labels.csv").answers
+    assert len(answers) == 6 and all(path.startswith("stripes/") for path in answers)
+
+
+def test_moving_works_when_nothing_is_left_to_ask(pool):
+    answer(pool, 12)
+    result = run("active", pool, "--move", *SMALL)
+    assert result.stdout.splitlines()[-1] == f"next: patchbag train {pool}"
+    assert None not in open_collection(pool).labels.tolist()
+    assert "36 images, 3 classes" in run("train", pool, "-r", "words", *SMALL).stdout
+
+
+def test_a_file_of_labels_without_a_header_is_left_as_it_is(pool, tmp_path):
+    (tmp_path / "mine.csv").write_text("unlabelled/30.png,stripes\n")
+    arguments = ["active", pool, "--labels", tmp_path / "mine.csv", *SMALL]
+    result = CliRunner().invoke(app, [str(a) for a in arguments], input="bars\n")
+    assert "expected the columns image and label" in str(result.exception)
+    assert (tmp_path / "mine.csv").read_text() == "unlabelled/30.png,stripes\n"
+
+
+def test_a_simulation_says_what_it_ignores_and_that_rounds_were_cut(picture_folder, tmp_path):
+    options = ["--simulate", "--runs", 1, "--rounds", 100, "--move", "--labels", tmp_path / "none.csv"]
+    result = run("active", picture_folder, *options, *SMALL)
+    assert "--move is ignored" in result.stderr
+    assert "100 rounds were cut to 21" in result.stdout and "±" not in result.stdout
+    assert "from 1 run with 12 test images" in result.stdout
+    assert not (tmp_path / "none.csv").exists()

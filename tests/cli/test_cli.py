@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from patchbag import cli
+from patchbag.cli import app, parse_settings, screen
+from patchbag.cli.files import check_output_folder, check_outputs
+
+SMALL = ["--set", "statistics.mixture.n_components=3", "--set", "statistics.projection.n_components=8"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def model(picture_folder, tmp_path):
+    result = run("train", picture_folder, "-o", tmp_path / "m.patchbag", "-r", "words", "-j", 1, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "36 images, 3 classes" in result.output
+    return tmp_path / "m.patchbag"
+
+
+def test_train_then_predict_prints_a_line_an_image(model, picture_folder):
+    result = run("predict", model, picture_folder / "bars", "-j", 1)
+    assert result.exit_code == 0
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert len(rows) == 12 and rows[0][0].endswith("bars/00.png")
+    assert all(len(row) == 7 and float(row[2]) >= float(row[4]) for row in rows)
+
+
+def test_on_a_terminal_predictions_are_a_table(model, picture_folder, monkeypatch):
+    console = Console(force_terminal=True, width=150, record=True)
+    monkeypatch.setattr(screen, "out", console)
+    assert run("predict", model, picture_folder / "bars", "-j", 1).exit_code == 0
+    text = console.export_text()
+    assert "probability" in text and text.count("00.png") == 1 and text.count("%") > 12
+
+
+def test_predict_as_json_has_every_probability_and_the_broken_files(model, picture_folder):
+    (picture_folder / "bars" / "broken.jpg").write_text("text")
+    result = run("predict", model, picture_folder / "bars" / "*.*g", "--json", "-j", 1)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(rows) == 13
+    assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    assert rows[0]["label"] == max(rows[0]["probabilities"], key=rows[0]["probabilities"].get)
+    assert rows[-1]["image"].endswith("broken.jpg") and "error" in rows[-1]
+
+
+def test_predicting_only_broken_files_fails(model, tmp_path):
+    (tmp_path / "x.png").write_bytes(b"")
+    result = run("predict", model, tmp_path / "x.png", "-j", 1)
+    assert result.exit_code == 1
+    assert "x.png" in result.output
+
+
+def test_evaluate_writes_the_json_and_the_report(picture_folder, tmp_path):
+    (picture_folder / "bars" / "broken.png").write_bytes(b"\x89PNG")
+    out, page = tmp_path / "out.json", tmp_path / "r.html"
+    options = ["--recipe", "words", "--train-per-class", 4, "--splits", 2, "--seed", 0, "-j", 1]
+    result = run("evaluate", picture_folder, *options, "--json", out, "--report", page, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "left out 1 of 37 files" in result.output and "broken.png" in result.output
+    data = json.loads(out.read_text())
+    assert {"recipe", "mean_accuracy", "std_accuracy", "splits", "seconds", "parameters"} <= set(data)
+    assert data["recipe"] == "words" and 0.5 < data["mean_accuracy"] <= 1
+    assert data["splits"][0]["n_test"] == 24  # the broken file has moved no label
+    assert data["left_out"][0]["image"].endswith("broken.png")
+    assert "broken.png" in page.read_text()
+    assert f"{100 * data['mean_accuracy']:.2f}" in result.output
+
+
+def test_the_second_run_takes_its_features_from_the_cache(picture_folder, tmp_path, monkeypatch):
+    options = ["-r", "words", "--train-per-class", 4, "--splits", 1, "-j", 1, "--json", tmp_path / "a.json", *SMALL]
+    first = run("evaluate", picture_folder, *options)
+    accuracy = json.loads((tmp_path / "a.json").read_text())["mean_accuracy"]
+    assert "36 images" in run("cache").output
+    monkeypatch.setattr("patchbag.features.dense_sift.DenseSIFT.describe", lambda *a: pytest.fail("not cached"))
+    second = run("evaluate", picture_folder, *options)
+    assert first.exit_code == second.exit_code == 0
+    assert json.loads((tmp_path / "a.json").read_text())["mean_accuracy"] == accuracy
+    assert "removed 36" in run("cache", "--clear").output
+    assert "0 images" in run("cache").output
+
+
+def test_without_cache_nothing_is_kept(picture_folder):
+    assert run("train", picture_folder, "-r", "words", "-j", 1, "--no-cache", *SMALL).exit_code == 0
+    assert "0 images" in run("cache").output
+
+
+def test_recipes_lists_names_and_parameters():
+    assert all(name in run("recipes").output for name in ("words", "fisher"))
+    assert "statistics.mixture.n_components" in run("recipes", "fisher").output
+
+
+def test_settings_are_json_or_text():
+    assert parse_settings(["a.b=3", "c=x", 'd=["1x1"]', "e=null"]) == {"a__b": 3, "c": "x", "d": ["1x1"], "e": None}
+    with pytest.raises(ValueError, match="NAME=VALUE"):
+        parse_settings(["abc"])
+
+
+def fail(monkeypatch, capsys, *arguments: object) -> str:
+    """Run through main, as the command does, and return what a person reads."""
+    monkeypatch.setattr(sys, "argv", ["patchbag", *map(str, arguments)])
+    monkeypatch.setattr("warnings.showwarning", None)  # main replaces it for good
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_mistakes_of_the_user_are_one_line(monkeypatch, capsys, tmp_path, picture_folder):
+    (tmp_path / "empty").mkdir()
+    cases = {
+        ("train", tmp_path / "nowhere"): "there is no folder",
+        ("train", tmp_path / "empty"): "has no images",
+        ("train", picture_folder, "-r", "magic"): "no recipe 'magic'",
+        ("train", picture_folder, "-s", "features.stride=2"): "no parameter 'features.stride'",
+        ("predict", tmp_path / "none.patchbag", picture_folder): "cannot read the model",
+        ("predict", picture_folder / "bars" / "00.png", picture_folder): "not a patchbag model",
+        ("evaluate", picture_folder, "--train-per-class", 12, "-j", 1): "leave none for testing",
+    }
+    for arguments, message in cases.items():
+        text = fail(monkeypatch, capsys, *arguments)
+        assert message in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "features.bin_sizes=4",
+        "features.max_side=abc",
+        "statistics.projection.n_components=abc",
+        "statistics.projection.n_components=2.5",
+        "statistics.pyramid=5",
+        "statistics.mixture.tol=x",
+        "statistics.mixture.split_iter=-1",
+        "normalize.steps=5",
+        "classifier.folds=x",
+        "encoding=foo",
+        "features.n_jobs=2",
+    ],
+)
+def test_a_setting_of_the_wrong_kind_is_one_line_that_names_it(monkeypatch, capsys, picture_folder, setting):
+    text = fail(monkeypatch, capsys, "train", picture_folder, "-s", setting)
+    assert text.count("\n") == 1 and text.startswith("error: ") and setting.split("=")[0] in text
+
+
+def test_a_setting_that_only_training_finds_wrong_is_one_line_too(monkeypatch, capsys, picture_folder):
+    def trip(*_):
+        raise TypeError("'int' object is not iterable")
+
+    monkeypatch.setattr("patchbag.categorizer.Categorizer.fit", trip)
+    text = fail(monkeypatch, capsys, "train", picture_folder, "-r", "words", "-j", 1, *SMALL)
+    assert "does not work with --set statistics.mixture.n_components=3" in text and "TypeError" in text
+    result = run("train", picture_folder, "-r", "words", "-j", 1)  # without settings it is a bug of ours
+    assert isinstance(result.exception, TypeError)
+
+
+def test_an_experiment_that_is_not_complete_is_one_line(monkeypatch, capsys, tmp_path, picture_folder):
+    path = tmp_path / "bad.toml"
+    path.write_text('[[run]]\nname = "a"\nrecipe = "words"\n')
+    assert "there is no data, no train_per_class in it" in fail(monkeypatch, capsys, "reproduce", path)
+    head = f'data = "{picture_folder.name}"\ntrain_per_class = 5\n'
+    path.write_text(head + path.read_text() + 'settings = { "features.stride" = 2 }\n')
+    text = fail(monkeypatch, capsys, "reproduce", path, "--data", tmp_path)
+    assert "run 'a': recipe 'words' has no parameter 'features.stride'" in text and text.count("\n") == 1
+
+
+# --- what goes out -----------------------------------------------------------------------------------------------
+
+
+def test_outputs_are_tried_before_images_are_described(monkeypatch, capsys, tmp_path, picture_folder):
+    monkeypatch.setattr("patchbag.collection.Collection.describe", lambda *a: pytest.fail("too late"))
+    (tmp_path / "file").write_text("old")
+    page = tmp_path / "r.html"
+    cases = [
+        (("train", picture_folder, "-o", picture_folder), "is a folder; name a file in it"),
+        (("train", picture_folder, "-o", tmp_path / "file" / "m"), "cannot write"),
+        (("evaluate", picture_folder, "--json", tmp_path / "file" / "a.json"), "cannot write"),
+        (("evaluate", picture_folder, "--json", picture_folder), "is a folder"),
+        (("evaluate", picture_folder, "--report", picture_folder), "is a folder"),
+        (("evaluate", picture_folder, "--json", page, "--report", page), "are one file"),
+        (("active", picture_folder, "--simulate", "-o", tmp_path / "file" / "x"), "cannot write"),
+        (("active", picture_folder, "--labels", tmp_path / "file" / "l.csv"), "cannot write"),
+        (("reproduce", "liu2010/toy", "-o", tmp_path / "file"), "is a file; the output needs a folder"),
+        (("demo", "-o", tmp_path / "file"), "is a file; the output needs a folder"),
+    ]
+    for arguments, message in cases:
+        assert message in fail(monkeypatch, capsys, *arguments), arguments
+    assert (tmp_path / "file").read_text() == "old" and not page.exists()
+
+
+def test_trying_outputs_leaves_nothing_but_folders(tmp_path):
+    (tmp_path / "old").write_text("kept")
+    check_outputs(tmp_path / "old", tmp_path / "a" / "b" / "new", None, replaced=True)
+    check_output_folder(tmp_path / "c")
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.name != "cache") == ["a", "b", "c", "old"]
+    assert (tmp_path / "old").read_text() == "kept"
+
+
+def test_the_report_is_written_even_if_the_json_file_cannot_be(monkeypatch, picture_folder, tmp_path):
+    monkeypatch.setattr("patchbag.cli.categorize.check_outputs", lambda *a: None)
+    options = ["-r", "words", "--splits", 1, "-j", 1, *SMALL]  # half of each class trains
+    result = run("evaluate", picture_folder, *options, "--json", tmp_path, "--report", tmp_path / "r.html")
+    assert "cannot write" in str(result.exception) and (tmp_path / "r.html").exists()
+    assert "6 training images per class" in result.output
+
+
+def test_names_come_out_as_they_are_and_lines_whole(monkeypatch, capsys, picture_folder, tmp_path):
+    try:
+        (picture_folder / "bars").rename(os.fsdecode(os.fsencode(picture_folder) + b"/caf\xe9"))
+    except OSError:
+        pytest.skip("this file system takes only names that are text")
+    page = tmp_path / "[bold]" / f"{'a long name ' * 9}.html"
+    figures = tmp_path / "[red]o.json"
+    options = ["-r", "words", "--train-per-class", 6, "--splits", 2, "-j", 1, *SMALL]
+    result = run("evaluate", picture_folder, *options, "--report", page, "--json", figures)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2 and lines[1] == f"report: {page}"
+    assert re.fullmatch(
+        r"words: \S+ ± \S+ % mean per-class accuracy \(2 random splits, 6 training images per class\)", lines[0]
+    )
+    assert "caf\\udce9" in page.read_text(encoding="utf-8")
+    data = json.loads(figures.read_text(encoding="utf-8"))
+    assert "caf\udce9" in data["classes"]
+    total = f"{data['seconds']['total']:.2f}"
+    assert total in page.read_text(encoding="utf-8").split("describe images")[1] and total in result.stderr
+    model = tmp_path / "[dim]m"
+    result = run("train", picture_folder, "-o", model, "-r", "words", "-j", 1, *SMALL)
+    assert result.stdout.startswith(f"{model}: words, 36 images")
+    # the next program in a pipe gets the bytes of such a name
+    predict = [sys.executable, "-m", "patchbag.cli", "predict", model, picture_folder, "-j", "1"]
+    sent = subprocess.run(predict, check=True, capture_output=True).stdout
+    assert sent.count(os.fsencode(picture_folder) + b"/caf\xe9/") == 12
+
+
+def test_tables_are_not_wrapped_in_a_pipe():
+    line = next(line for line in run("recipes").stdout.splitlines() if line.startswith("gp-combined"))
+    assert "weights learned by evidence, Gaussian process" in line and "kapoor2010" in line
+
+
+def test_what_of_a_folder_is_not_used_is_said(picture_folder):
+    (picture_folder / "empty").mkdir()
+    (picture_folder / "phone").mkdir()
+    (picture_folder / "phone" / "a.heic").write_bytes(b"")
+    (picture_folder / "broken").mkdir()
+    (picture_folder / "broken" / "a.png").write_bytes(b"")
+    (picture_folder / "bars" / "00.png").rename(picture_folder / "loose.png")
+    result = run("train", picture_folder, "-r", "words", "-j", 1, *SMALL)
+    assert result.exit_code == 0 and "35 images, 3 classes" in result.stdout
+    for said in ("'empty' is no class: it has no files", "(.heic 1)", "1 image without a label is left out: loose.png"):
+        assert said in result.stderr
+    assert "the class 'broken' is left out: none of its images can be read" in result.stderr
+
+
+def test_control_c_ends_a_command_with_one_line(monkeypatch, picture_folder):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("patchbag.cli.categorize.describe_labelled", interrupted)
+    result = run("train", picture_folder, "-r", "words")
+    assert result.exit_code == 130 and result.output == "stopped\n"
+
+
+def test_a_folder_where_everything_is_broken_says_so(monkeypatch, capsys, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "f" / name).mkdir(parents=True)
+        (tmp_path / "f" / name / "x.jpg").write_text("text")
+    text = fail(monkeypatch, capsys, "train", tmp_path / "f", "-j", 1)
+    assert "left out 2 of 2" in text and "fewer than two classes" in text
+
+
+def test_demo_runs_the_whole_path(tmp_path):
+    mine = [tmp_path / "demo" / "tiles" / part for part in ("train/mine/a.png", "test/cat/b.png", "c.png", "train/d")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("not the demo's")
+    started = time.perf_counter()
+    result = run("demo", "-o", tmp_path / "demo", "-r", "words")
+    assert result.exit_code == 0, result.output
+    assert [path.read_text() for path in mine] == ["not the demo's"] * 4
+    assert "of 136 test tiles" in result.output and "14 photographs" in result.output  # and it used none of them
+    assert time.perf_counter() - started < 60
+    accuracy = float(result.output.split(" % of")[0].rsplit(" ", 1)[-1])
+    assert accuracy > 40  # chance is 7
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 50_000
+    assert (tmp_path / "demo" / "model.patchbag").exists()
+
+
+def test_the_demo_does_not_replace_a_model_of_the_users(monkeypatch, capsys, tmp_path):
+    (tmp_path / "model.patchbag").write_text("mine")
+    assert "was not written by the demo" in fail(monkeypatch, capsys, "demo", "-o", tmp_path)
+    assert (tmp_path / "model.patchbag").read_text() == "mine" and not (tmp_path / "tiles").exists()
+
+
+def test_import_and_help_are_quick():
+    def best(*command: str) -> float:
+        """Seconds of the processor, the least of three."""
+        times = []
+        for _ in range(3):
+            before = os.times()  # others may keep the machine busy
+            subprocess.run([sys.executable, *command], check=True, capture_output=True)
+            after = os.times()
+            times.append(after.children_user + after.children_system - before.children_user - before.children_system)
+        return min(times)
+
+    bare = best("-c", "pass")
+    assert best("-c", "import patchbag") - bare < 0.5
+    assert best("-m", "patchbag.cli", "--help") - bare < 1.0
+    code = "import sys, patchbag, patchbag.cli; print(sorted({'numba', 'sklearn', 'cv2', 'numpy'} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert loaded.strip() == "[]"
+
+
+def test_every_option_has_a_help_text():
+    from typer.main import get_command
+
+    parameters = [(c.name, p) for c in get_command(app).commands.values() for p in c.params]
+    assert len(parameters) > 20
+    for command, parameter in parameters:
+        assert parameter.help, (command, parameter.name)
+
+
+def test_features_and_labels_are_chosen_by_name(picture_folder, tmp_path):
+    table = tmp_path / "mine.csv"
+    rows = [f"{p.name};{'left' if int(p.stem) % 2 else 'right'}" for p in sorted(picture_folder.rglob("*.png"))]
+    table.write_text("\ufefffile;category\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    result = run("train", picture_folder, "--labels", table, "-f", "color", "-r", "words", "-j", 1, *SMALL)
+    assert result.exit_code == 0 and "36 images, 2 classes" in result.output, result.output
+    branches = [o.replace("statistics", f"classifier.{b}.statistics") for b in ("sift", "color") for o in SMALL]
+    result = run("evaluate", picture_folder, "-f", "sift,color", "-r", "words", "--splits", 1, "-j", 1, *branches)
+    assert result.exit_code == 0 and "mean per-class accuracy" in result.output, result.output
+    assert "must be some of sift," in str(run("train", picture_folder, "-f", "colour").exception)
