@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from patchbag.collection import CollectionError
 from PIL import Image
 
 from patchbag import MultilabelSVM
 from patchbag.classifiers.multilabel import choose_C, train_machines
+from patchbag.collection import CollectionError
 from patchbag.experiments import run_experiment
 from patchbag.metrics import average_precision
 from patchbag.recipes import make_recipe

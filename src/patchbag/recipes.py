@@ -22,6 +22,7 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from patchbag.classifiers.fusion import LateFusionClassifier
+from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
 from patchbag.encodings.polya import PolyaVector
@@ -49,6 +50,7 @@ from patchbag.stages import (
     fisher,
     gaussian_process,
     on_rows,
+    pooled,
     product_kernel,
     projected,
     pyramid_match,
@@ -209,6 +211,16 @@ add_recipe(
     words,
     lambda: [("similarity", HistogramKernel("chi2", exponential=True))],
     on_rows,
+)
+add_recipe(
+    "deep-linear", "pooled vectors of a network, linear SVM", "transfer learning", pooled, features="deep-pooled"
+)
+add_recipe(
+    "deep-fisher",
+    "Fisher vectors of a network's patches, linear SVM",
+    "Cimpoi et al. 2015",
+    lambda: encoded(universal(8, 64, 64), FisherVector(), ["power", "l2"]),
+    features="deep",
 )
 add_recipe(
     "gp-pmk",

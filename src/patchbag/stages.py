@@ -13,9 +13,11 @@ from patchbag.channels import Channel
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.linear import LinearClassifier
 from patchbag.encodings.fisher import FisherVector
+from patchbag.encodings.mean import MeanDescriptor
 from patchbag.encodings.normalize import Normalizer
 from patchbag.encodings.words import BagOfWords
 from patchbag.features.color import ColorStatistics
+from patchbag.features.deep import DeepPatches
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.geometric_blur import GeometricBlur
 from patchbag.features.projection import BagPCA
@@ -61,11 +63,23 @@ def blur() -> GeometricBlur:
     return GeometricBlur(150, spacing=5.0)
 
 
+def deep() -> DeepPatches:
+    """Patch vectors of a network."""
+    return DeepPatches(dtype="float16")
+
+
+def deep_pooled() -> DeepPatches:
+    """The one vector per image that a network pools its patches to."""
+    return DeepPatches(output="pooled")
+
+
 FEATURES: dict[str, Callable[[], Any]] = {
     "sift": sift,
     "sift-contrast": contrasted_sift,
     "color": color_statistics,
     "gb": blur,
+    "deep": deep,
+    "deep-pooled": deep_pooled,
 }
 
 # --- representations -------------------------------------------------------------------------------------------------
@@ -104,6 +118,16 @@ def words() -> Steps:
 
 def fisher(largest: int = 256, dimension: int = 64) -> Steps:
     return encoded(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
+
+
+def pooled() -> Steps:
+    """The mean descriptor; a root tames its large numbers, and what all images have in common is taken away."""
+    return [
+        ("pool", MeanDescriptor()),
+        ("root", Normalizer(["power"])),
+        ("center", StandardScaler(with_std=False)),
+        ("normalize", Normalizer(["l2"])),
+    ]
 
 
 def projected(dimension: int) -> Steps:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from patchbag.collection import open_collection
-from patchbag.collection.labels import LabelFile
 from typer.testing import CliRunner
 
 from patchbag import Categorizer
 from patchbag.cli import app
+from patchbag.collection import open_collection
+from patchbag.collection.labels import LabelFile
 
 SMALL = ["-j", 1, "-s", "statistics.mixture.n_components=3", "-s", "statistics.projection.n_components=8"]
 

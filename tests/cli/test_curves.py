@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from patchbag.collection import Collection
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
@@ -13,6 +12,7 @@ from sklearn.svm import SVC
 from patchbag.active.pool import pool_kernel
 from patchbag.cli.curves import learning_curves, summarise, write_curves
 from patchbag.cli.dialogue import next_step
+from patchbag.collection import Collection
 from patchbag.similarity.inner_product import InnerProductKernel
 from patchbag.similarity.union import KernelUnion
 

@@ -70,7 +70,7 @@ FeaturesOption = Annotated[
         "--features",
         "-f",
         metavar="NAMES",
-        help="Features in place of the recipe's: sift, color, gb; several by commas.",
+        help="Features in place of the recipe's: sift, color, gb, deep; several by commas.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
