@@ -16,16 +16,12 @@ bound below does not have its maximum at q = p where components of a mixture ove
 numbers, which must be the same to the last digit.
 
 Between mixtures, f = -KL by Hershey and Olsen's bound (6.13).  With :math:`r_i = a_i(q, p) / a_i(q, u)` the ratio of
-how well p and u answer component i of q (``matching.answers_of``), one maximises the concave
-
-.. math:: \sum_i \pi_i \ln(1 + \omega (r_i - 1))\ [+\ \text{the same with q and p exchanged}]
-
-either to the end (``iterations=None``: Newton's method kept inside a bracket, on the sign of the derivative) or by a
-few EM steps from ω = 1/2 (6.16, 6.17): early stopping, which the thesis tunes between 1 and 5.  Stopped early, cs(q,
-q) is below 1.
+how well p and u answer component i of q (``matching.answers_of``), ``blend.best_shares`` maximises it to the end or,
+with ``iterations``, by a few EM steps from ω = 1/2 (6.16, 6.17): early stopping, which the thesis tunes between 1 and
+5.  Stopped early, cs(q, q) is below 1.
 
 Cost a pair: two cross-entropies of K components (8·K·D flops in BLAS) and 2·K divisions an iteration.  Memory beyond
-the result: 4·K·(D + 1) numbers a reference, and blocks of 64 MB.  ``context_histograms`` has the same similarity of
+the result: 4·K·(D + 1) numbers a reference, and blocks of 64 MB.  ``histograms.context`` has the same similarity of
 word histograms.
 
 Slip.  As printed, (6.16) normalises over p_j and u_j for each j apart, so that the γ's of component i sum to more than
