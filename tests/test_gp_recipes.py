@@ -65,7 +65,6 @@ def test_a_recipe_tells_textures_apart_and_survives_the_disk(textures, tmp_path,
 @pytest.mark.parametrize(
     "settings",
     [
-        {"classwise": True},
         {"likelihood": "probit", "max_iter": 3},
         {"n_inducing": 10},
         {"kernel": "distance"},

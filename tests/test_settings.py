@@ -59,7 +59,7 @@ def test_a_value_of_another_kind_or_name_is_refused_with_its_name(name, value, m
         ("fisher", "statistics.mixture.random_state", 7),
         ("fisher", "statistics.projection", None),
         ("fisher", "normalize", "passthrough"),
-        ("words-chi2", "scale.with_mean", False),
+        ("words-chi2", "classifier.rows", "vectors"),
         ("gp-combined", "features.gb", "drop"),
         ("gp-combined", "kernels.use", ["spm"]),
         ("gp-spm", "classifier.weights", [1.0]),

@@ -183,7 +183,7 @@ add_recipe(
     "liu2010 ch. 5",
     lambda: adapted(SHARP_RELEVANCE),
     lambda: references("kl"),
-    on_rows,
+    lambda: on_rows(rows="shares"),
     "sift-contrast",
 )
 add_recipe(
@@ -192,7 +192,7 @@ add_recipe(
     "liu2010 ch. 5",
     adapted,
     lambda: references("bhattacharyya"),
-    on_rows,
+    lambda: on_rows(rows="shares"),
     "sift-contrast",
 )
 add_recipe(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 
 from patchbag.channels import Channel
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
@@ -189,13 +188,13 @@ def svm() -> Steps:
     return [("classifier", LinearClassifier())]
 
 
-def on_rows(C: float = 1.0) -> Steps:
+def on_rows(C: float = 1.0, rows: str = "similarities") -> Steps:
     """A linear classifier on rows of similarities to the training images (liu2010 §4.3.1).
 
     The thesis trains a sparse logistic regression on the rows; squared loss is a little more accurate and much faster,
     and like it does not need the similarity to be a definite kernel.
     """
-    return [("scale", StandardScaler()), ("classifier", LinearClassifier("least-squares", C=C))]
+    return [("classifier", LinearClassifier("least-squares", C=C, rows=rows))]
 
 
 def gaussian_process(repair: bool = False) -> Steps:

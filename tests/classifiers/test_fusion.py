@@ -7,7 +7,7 @@ from sklearn.svm import LinearSVC
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
-from patchbag.classifiers.fusion import LateFusionClassifier, average_scores
+from patchbag.classifiers.fusion import LateFusionClassifier
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_decision_values_are_averaged_where_a_branch_has_no_probabilities(data):
     fusion = LateFusionClassifier([("orh", LinearSVC()), ("col", LogisticRegression())]).fit(X, y)
     assert not hasattr(fusion, "predict_proba")
     expected = [b.decision_function(X[name]) for name, b in fusion.branches_]
-    np.testing.assert_allclose(fusion.decision_function(X), average_scores(expected))
+    np.testing.assert_allclose(fusion.decision_function(X), np.mean(expected, axis=0))
     two = y != "c"
     binary = LateFusionClassifier([("orh", LinearSVC()), ("col", LinearSVC())]).fit(X[two], y[two])
     assert (binary.predict(X[two]) == y[two]).mean() > 0.9
@@ -98,5 +98,5 @@ def test_wrong_use_is_named(data):
         LateFusionClassifier([]).fit(X, y)
     with pytest.raises(ValueError, match="weights must be 1 numbers"):
         LateFusionClassifier([("orh", LogisticRegression())], weights=[1, 2]).fit(X, y)
-    with pytest.raises(ValueError, match=r"'scores' parameter of .* must be a str among"):
+    with pytest.raises(ValueError, match="'scores' parameter"):
         LateFusionClassifier([("orh", LogisticRegression())], scores="votes").fit(X, y)

@@ -146,17 +146,17 @@ def test_a_constant_column_is_left_out(similarities):
 
 def test_wrong_use_is_named(similarities):
     X, y, _, _ = similarities
-    with pytest.raises(ValueError, match=r"'penalty' parameter of .* must be a float"):
+    with pytest.raises(ValueError, match="'penalty' parameter"):
         SparseLogisticClassifier(0).fit(X, y)
-    with pytest.raises(ValueError, match=r"'scale' parameter of .* must be a str among"):
+    with pytest.raises(ValueError, match="'scale' parameter"):
         SparseLogisticClassifier(scale="rows").fit(X, y)
-    with pytest.raises(ValueError, match="need at least two classes"):
+    with pytest.raises(ValueError, match="at least two classes"):
         SparseLogisticClassifier(0.1).fit(X, ["a"] * 90)
     with pytest.raises(ValueError, match="square matrix; got"):
         SparseLogisticClassifier(0.1, ignore_self=True).fit(X[:, 1:], y)
     with pytest.raises(ValueError, match="class 'one' has one image"):
         SparseLogisticClassifier().fit(X, ["one"] + ["two"] * 89)
-    with pytest.raises(ValueError, match="similarities to 90 training images, got 80 columns"):
+    with pytest.raises(ValueError, match="X has 80 features, but SparseLogisticClassifier is expecting 90"):
         SparseLogisticClassifier(0.1).fit(X, y).predict(X[:, :80])
     with pytest.raises(ValueError, match="NaN"):
         SparseLogisticClassifier(0.1).fit(X * np.nan, y)

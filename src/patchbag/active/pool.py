@@ -47,5 +47,5 @@ def _weighted_sum(kernels: np.ndarray, labels: Any) -> np.ndarray:
     weights = np.ones(len(kernels))
     if len(set(names)) > 1 and len(names) >= 3 * len(set(names)):
         taught = np.moveaxis(kernels[:, known][:, :, known], 0, 2)
-        weights = GaussianProcessClassifier(repair=True, calibrate=False).fit(taught, names).weights_
+        weights = GaussianProcessClassifier(repair=True, level=0.0, calibrate=False).fit(taught, names).weights_
     return _unit(np.tensordot(weights, kernels, axes=1))

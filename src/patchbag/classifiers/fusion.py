@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Late fusion: one classifier a kind of feature, and the average of their scores.
+"""Late fusion: one classifier per kind of feature, and the average of their scores.
 
 The papers describe an image by orientation (ORH) and by colour (COL), train a system on each and average the two scores
 (liu2010, §4.3.1, "ORH+COL"; the VOC 2007 results of chapters 4 to 6 are of this kind).  ``LateFusionClassifier`` does
@@ -22,15 +22,10 @@ import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context, clone
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import _BaseComposition, available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.channels import Channels
-
-
-def average_scores(scores: Sequence[np.ndarray], weights: Sequence[float] | None = None) -> np.ndarray:
-    """Weighted mean of arrays of one shape; equal weights by default."""
-    return np.average(np.stack([np.asarray(s) for s in scores]), axis=0, weights=weights)
+from patchbag.classifiers.targets import encode_labels
 
 
 class LateFusionClassifier(ClassifierMixin, _BaseComposition):
@@ -39,7 +34,7 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     Parameters
     ----------
     branches : list of (name, classifier)
-    weights : one a branch, equal by default
+    weights : one per branch, equal by default
     scores : ``"predict_proba"``, ``"decision_function"``, or ``"auto"``: probabilities where all branches have them
 
     Attributes
@@ -76,19 +71,10 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
         if not names:
             raise ValueError("LateFusionClassifier needs at least one branch")
         self._validate_names(names)
-        if self.weights is not None:
-            weights = np.asarray(self.weights, np.float64)
-            if (
-                weights.shape != (len(names),)
-                or not np.isfinite(weights).all()
-                or weights.min() < 0
-                or weights.sum() <= 0
-            ):
-                raise ValueError(
-                    f"weights must be {len(names)} numbers ≥ 0, not all zero, one a branch; got {self.weights!r}"
-                )
-        check_classification_targets(y)
-        self.classes_ = np.unique(y)
+        weights = np.asarray([1.0] * len(names) if self.weights is None else self.weights, dtype=float)
+        if weights.shape != (len(names),) or not np.all((weights >= 0) & (weights < np.inf)) or not weights.any():
+            raise ValueError(f"weights must be {len(names)} numbers >= 0, not all zero; got {self.weights!r}")
+        self.classes_, _ = encode_labels(y)
         self.branches_ = [(name, clone(branch).fit(_channel(X, name), y)) for name, branch in self.branches]
         return self
 
@@ -100,10 +86,8 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
 
     def _fuse(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "branches_")
-        method = self._method()
-        return average_scores(
-            [getattr(branch, method)(_channel(X, name)) for name, branch in self.branches_], self.weights
-        )
+        scores = [getattr(branch, self._method())(_channel(X, name)) for name, branch in self.branches_]
+        return np.average(scores, axis=0, weights=self.weights)
 
     @available_if(lambda self: self._method() == "predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:

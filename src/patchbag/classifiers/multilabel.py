@@ -26,7 +26,7 @@ def train_machines(gram: np.ndarray, truth: np.ndarray, C: float) -> tuple[np.nd
         rows = np.flatnonzero(column)
         if len(np.unique(column[rows])) < 2:
             raise ValueError(f"class {k} has no positive or no negative training image")
-        coefficients, shift = svm_dual(gram[np.ix_(rows, rows)], column[rows, None].astype(float), C)
+        coefficients, shift, _ = svm_dual(gram[np.ix_(rows, rows)], column[rows, None].astype(float), C)
         dual[rows, k], intercept[k] = coefficients[:, 0], shift[0]
     return dual, intercept
 

@@ -41,18 +41,18 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import expit, logit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import recall_score
 from sklearn.model_selection import StratifiedKFold
-from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from patchbag.classifiers.targets import encode_labels, one_versus_rest
 from patchbag.runtime import check_random_state, parallel_map
-from patchbag.special import newton_step
 
 # λ on the path, as fractions of the smallest λ that leaves nothing
 PATH = np.logspace(-0.5, -3.0, 6)
@@ -63,7 +63,6 @@ PATH_TOL = 10.0
 # liblinear penalises λ|β| / scaling, which shifts the mean sigmoid by λ / scaling: this is the most it may shift it
 INTERCEPT_PENALTY = 1e-4
 INTERCEPT_SCALING = 10.0
-NEWTON_STEPS = 100
 # a pass of saga is a cheap step, one of liblinear's Newton steps is many
 SAGA_PASSES = 10
 # numbers in all problems together, up to which they are not worth other processes
@@ -101,7 +100,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     cv : folds of the choice of λ
     tol, max_iter : of the solver (multinomial: ten times as many passes); a last fit that runs out of them warns.
         A loose tol keeps more images than the optimum does, above all with multinomial
-    n_jobs : workers, None for those of joblib's context; the result does not depend on it
+    n_jobs : workers; the result does not depend on it
     random_state : seed of the folds and of the solver
 
     Attributes
@@ -134,7 +133,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
         tol: float = 1e-3,
         max_iter: int = 200,
         n_jobs: int | None = None,
-        random_state: Any = 0,
+        random_state: Any = None,
     ) -> None:
         self.penalty = penalty
         self.multinomial = multinomial
@@ -148,15 +147,9 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
-        X = check_array(X, dtype=np.float64, input_name="similarities")
-        check_classification_targets(y)
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        self.classes_, labels = encode_labels(y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(labels) != len(X):
-            raise ValueError(f"{len(X)} rows of similarities, but {len(labels)} labels")
-        if len(self.classes_) < 2:
-            raise ValueError(f"need at least two classes, all labels are '{self.classes_[0]}'")
-        self.n_features_in_ = X.shape[1]
         X = replace_diagonal(X) if self.ignore_self else X
         self.mean_ = X.mean(axis=0)
         deviation = X.std(axis=0)
@@ -175,17 +168,12 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
                 f"{what} did not converge in max_iter={self.max_iter} iterations at penalty={self.penalty_:.3g}: which "
                 "images are kept is not final; raise max_iter, tol or penalty",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         self.coef_ = coef
         self.kept_ = (coef != 0).any(axis=0)
         self.n_kept_ = int(self.kept_.sum())
         return self
-
-    def _targets(self, labels: np.ndarray) -> np.ndarray:
-        """(n, problems) zeros and ones; two classes are one problem."""
-        n_classes = len(self.classes_)
-        return (labels[:, None] == (np.arange(n_classes) if n_classes > 2 else np.array([1]))).astype(np.float64)
 
     def _solve(
         self, X: np.ndarray, labels: np.ndarray, penalty: float, tol: float
@@ -194,7 +182,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
         # the solvers' intercepts and stopping rules suit columns of about unit size: λ and α change with the unit
         unit = float(np.sqrt(np.mean(X**2))) or 1.0
         X, penalty = X / unit, penalty / unit
-        targets = self._targets(labels)
+        targets = one_versus_rest(labels, len(self.classes_)) / 2 + 0.5  # zeros and ones
         options: dict[str, Any] = {
             **L1,
             "C": 1 / (penalty * len(X)),
@@ -209,8 +197,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
         options |= {"solver": "liblinear", "intercept_scaling": max(INTERCEPT_SCALING, penalty / INTERCEPT_PENALTY)}
         # processes: liblinear draws from one generator per process, so that threads would disturb each other's draws
         workers = self.n_jobs if X.size * targets.shape[1] > SERIAL else 1
-        fit = partial(_fit_binary, options, X, penalty)
-        found = parallel_map(fit, targets.T, workers, prefer="processes")
+        found = parallel_map(partial(_fit_binary, options, X, penalty), targets.T, workers, prefer="processes")
         coef, intercept, finished = (np.array(part) for part in zip(*found, strict=True))
         return coef / unit, intercept, finished
 
@@ -224,43 +211,37 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
         folds = StratifiedKFold(min(self.cv, smallest), shuffle=True, random_state=self.seed_)
         parts = list(folds.split(X, labels))
         # X is not centred within a fold exactly; the intercept takes what is left
-        largest = largest_penalty(X, self._targets(labels))
+        largest = largest_penalty(X, one_versus_rest(labels, len(self.classes_)) / 2)
         if largest == 0:  # the similarities are the same for all images: nothing to choose, nothing will be kept
             self.penalties_, self.scores_ = np.ones(1), np.full(1, 1 / len(self.classes_))
             return 1.0
         path = largest * PATH
-        right = np.zeros((len(path), len(self.classes_)))
-        for i, penalty in enumerate(path):
+        scores = []
+        for penalty in path:
+            predicted = np.empty_like(labels)
             for train, test in parts:
                 coef, intercept, _ = self._solve(X[train], labels[train], penalty, PATH_TOL * self.tol)
-                found = _decide(X[test] @ coef.T + intercept) == labels[test]
-                right[i] += np.bincount(labels[test], weights=found, minlength=len(self.classes_))
-        self.penalties_, self.scores_ = path, (right / np.bincount(labels)).mean(axis=1)
+                predicted[test] = _decide(X[test] @ coef.T + intercept)
+            scores.append(recall_score(labels, predicted, average="macro"))
+        self.penalties_, self.scores_ = path, np.array(scores)
         return float(path[np.flatnonzero(self.scores_ >= self.scores_.max() - GAIN)[0]])
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Linear scores: ``(n, classes)``, or ``(n,)`` for two classes."""
         check_is_fitted(self, "coef_")
-        X = check_array(X, dtype=np.float64, input_name="similarities")
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"expected similarities to {self.n_features_in_} training images, got {X.shape[1]} columns"
-            )
+        X = validate_data(self, X, dtype=np.float64, reset=False)
         scores = ((X - self.mean_) / self.scale_) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
         scores = self.decision_function(X)
-        return self.classes_[_decide(scores if scores.ndim == 2 else scores[:, None])]
+        return self.classes_[_decide(scores.reshape(len(scores), -1))]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities ``(n, classes)``: softmax, or the sigmoids of one-versus-rest divided by their sum."""
         scores = self.decision_function(X)
-        return self._probabilities(scores if scores.ndim == 2 else scores[:, None])
-
-    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
-        if scores.shape[1] == 1:
-            return np.concatenate([expit(-scores), expit(scores)], axis=1)
+        if scores.ndim == 1:
+            return np.stack([expit(-scores), expit(scores)], axis=1)
         if self.multinomial:
             return softmax(scores, axis=1)
         p = np.maximum(expit(scores), np.finfo(np.float64).tiny)
@@ -270,17 +251,11 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
 def fit_intercept(scores: np.ndarray, target: np.ndarray) -> float:
     """The β that minimises the logistic loss of ``scores + β``: there the mean sigmoid is the share of positives."""
     share = float(target.mean())
-    # where all scores are the largest (smallest) one, β is known: between the two, Newton's steps
+    # where all scores are the largest (smallest) one, β is known: it lies between the two
     low, high = logit(share) - scores.max(), logit(share) - scores.min()
-    beta = logit(share) - float(np.median(scores))
-    for _ in range(NEWTON_STEPS):
-        p = expit(scores + beta)
-        excess, slope = p.mean() - share, np.mean(p * (1 - p))
-        before = beta
-        beta, low, high = newton_step(beta, -excess, slope, low, high)
-        if abs(beta - before) <= 1e-12 * max(1.0, abs(beta)):
-            break
-    return float(beta)
+    return float(
+        low if low == high else brentq(lambda beta: expit(scores + beta).mean() - share, low, high, xtol=1e-13)
+    )
 
 
 def _fit_binary(

@@ -49,7 +49,7 @@ def run_pipeline(run: dict[str, Any], shared: dict[str, Any]) -> Pipeline:
     """The recipe of a run with the shared settings that it has, and its own."""
     pipeline = make_recipe(run["recipe"], run.get("features"))
     if "classifier" in run:
-        pipeline.steps = [*(step for step in pipeline.steps[:-1] if step[0] != "scale"), _classifier(run)]
+        pipeline.steps = [*pipeline.steps[:-1], _classifier(run)]
     for prefix in branch_prefixes(pipeline):
         valid = pipeline.get_params(deep=True)
         settings = {f"{prefix}{k.replace('.', '__')}": v for k, v in shared.items()}

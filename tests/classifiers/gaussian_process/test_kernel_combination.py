@@ -52,7 +52,7 @@ def test_gradient_equals_finite_differences(distances, evidence):
     kernels, targets = problem(n=18)
     bases = -np.log(kernels) if distances else kernels
     start = _Parameters(np.array([0.8, 0.3]), np.array([1.3, 0.6]) if distances else None, 0.05)
-    objective = _Objective(bases, targets, start, True, True, 0.7, 0.4, evidence)
+    objective = _Objective(bases, targets, start, 0.3, True, True, 0.7, 0.4, evidence, np.ones(2))
     theta = objective.pack(start)
     _, gradient = objective(theta)
     for i in range(len(theta)):
@@ -68,7 +68,7 @@ def test_learning_reaches_a_stationary_point_and_prefers_the_informative_kernel(
     found = learn_combination(kernels, targets, tol=1e-12)
     assert found.weights[0] > 20 * found.weights[1]
     start = _Parameters(found.weights, None, found.noise)
-    objective = _Objective(kernels, targets, start, True, True, 0.0, 0.0, log_evidence)
+    objective = _Objective(kernels, targets, start, 0.0, True, True, 0.0, 0.0, log_evidence, np.ones(2))
     assert abs(objective(objective.pack(start))[1]).max() < 1e-2
     assert found.log_evidence > log_evidence(combine(kernels, np.ones(2)) + 0.01 * np.eye(60), targets)[0]
 
@@ -132,8 +132,8 @@ def test_penalties_and_starting_weights_are_those_of_the_kernels_as_given(penalt
     kernels, targets = problem(n=60)
     found = learn_combination(4.0 * kernels[:1], targets, tol=1e-12, **penalty)
     objective = _Objective(
-        4.0 * kernels[:1], targets, _Parameters(found.weights, None, found.noise), True, True,
-        penalty.get("l1", 0.0), penalty.get("l2", 0.0), log_evidence,
+        4.0 * kernels[:1], targets, _Parameters(found.weights, None, found.noise), 0.0, True, True,
+        penalty.get("l1", 0.0), penalty.get("l2", 0.0), log_evidence, np.ones(1),
     )  # fmt: skip
     assert abs(objective(objective.pack(objective.start))[1]).max() < 1e-2
     step = learn_combination(4.0 * kernels, targets, weights=[0.3, 0.4], max_iter=1)
@@ -145,8 +145,9 @@ def test_kernels_of_unit_diagonal_start_at_one_and_others_are_not_copied():
     kernels, targets = problem()
     np.testing.assert_array_equal(unit_weights(kernels * (1 + 1e-12)), [1.0, 1.0])
     np.testing.assert_allclose(unit_weights(kernels * np.array([4.0, 0.0]).reshape(2, 1, 1)), [0.25, 1.0])
-    objective = _Objective(4.0 * kernels, targets, _Parameters(np.ones(2), None, 0.1), True, True, 0, 0, log_evidence)
-    again = _Objective(objective.bases, targets, objective.start, True, True, 0, 0, log_evidence, np.full(2, 0.25))
+    settings = _Parameters(np.ones(2), None, 0.1), 0.0, True, True, 0, 0, log_evidence
+    objective = _Objective(4.0 * kernels, targets, *settings, np.ones(2))
+    again = _Objective(objective.bases, targets, *settings, np.full(2, 0.25))
     assert again.bases is objective.bases
     np.testing.assert_allclose(again.bounds(1e-6)[0], np.log(0.25) + np.array([-18.0, 18.0]))
 
@@ -181,3 +182,13 @@ def test_nothing_to_learn_returns_the_start():
     np.testing.assert_array_equal(found.weights, [0.3, 0.4])
     expected = joint_log_evidence(combine(kernels, np.array([0.3, 0.4])) + 0.2 * np.eye(30), targets)
     assert found.log_evidence == pytest.approx(expected, rel=1e-9)
+
+
+def test_one_image_per_class_is_not_all_noise():
+    """Images of different classes that resemble each other say that the kernel is useless; half is left to it."""
+    targets = 2.0 * np.eye(6) - 1.0
+    kernel = (0.6 + 0.4 * np.eye(6))[None]
+    found = learn_combination(kernel, targets, level=1.0)
+    variance = targets.var(axis=0).mean()
+    assert found.noise <= 0.5 * variance * (1 + 1e-9)
+    assert found.weights[0] > 0.1

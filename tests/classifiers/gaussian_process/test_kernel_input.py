@@ -67,10 +67,10 @@ def test_distances_learn_their_length_scale():
 
 def test_transformers_give_the_answers_of_precomputed_kernels():
     kernels = [Rbf(), Rbf((0, 1))]
-    model = GaussianProcessClassifier(kernels).fit(POINTS[:N], Y[:N])
+    model = GaussianProcessClassifier(kernels, random_state=0).fit(POINTS[:N], Y[:N])
     gram = [k.fit_transform(POINTS[:N]) for k in kernels]
     rows = [k.transform(POINTS[N:]) for k in kernels]
-    expected = GaussianProcessClassifier().fit(gram, Y[:N]).predict_proba(rows)
+    expected = GaussianProcessClassifier(random_state=0).fit(gram, Y[:N]).predict_proba(rows)
     np.testing.assert_allclose(model.predict_proba(POINTS[N:]), expected, atol=1e-8)
 
 
@@ -113,9 +113,9 @@ def test_repair_accepts_an_indefinite_kernel_and_projects_new_rows():
     bad = (vectors * values) @ vectors.T
     with pytest.raises(ValueError, match=r"not positive semidefinite: .*1 of them negative"):
         GaussianProcessClassifier().fit(bad, Y[:N])
-    model = GaussianProcessClassifier(repair=True, optimize=None, noise=0.1).fit(bad, Y[:N])
+    model = GaussianProcessClassifier(repair=True, optimize=None, noise=0.1, random_state=0).fit(bad, Y[:N])
     clipped = (vectors * np.maximum(values, 0)) @ vectors.T
-    expected = GaussianProcessClassifier(optimize=None, noise=0.1).fit(clipped, Y[:N])
+    expected = GaussianProcessClassifier(optimize=None, noise=0.1, random_state=0).fit(clipped, Y[:N])
     np.testing.assert_allclose(model.predict_proba(bad[:5]), expected.predict_proba(clipped[:5]), atol=1e-10)
 
 
@@ -156,7 +156,7 @@ def test_a_kernel_of_single_precision_can_still_be_updated():
 
 
 def test_float32_kernels_agree_with_float64():
-    model = GaussianProcessClassifier(optimize=None, noise=0.1)
+    model = GaussianProcessClassifier(optimize=None, noise=0.1, random_state=0)
     expected = model.fit(GOOD[:N, :N], Y[:N]).predict_proba(GOOD[N:, :N])
     small = GOOD.astype(np.float32)
     np.testing.assert_allclose(model.fit(small[:N, :N], Y[:N]).predict_proba(small[N:, :N]), expected, atol=1e-4)

@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""Gaussian process categorizer for kernels between images (kapoor2010, §4 to §6).
+r"""Gaussian process classifier for kernels between images (kapoor2010, §4 to §6).
 
 Each class is a one-versus-all problem with targets ±1 and a Gaussian process prior whose covariance is a kernel, or a
-weighted sum of kernels, between images.  Two classes are one problem.  Mean and variance of the soft labels (eq. 5, 6)
-are in posterior, weights, length scales and noise by the evidence (§6.1) in combination, class probabilities in
-membership and left_out, the probit likelihood in laplace, inducing images for more than a few thousand in nystroem: the
-weights are then learned on these alone, and the kernels are still given, and kept in memory, whole.
+weighted sum of kernels, between images.  Two classes are one problem.  To the kernel is added the prior variance of a
+``level`` that all soft labels of a class share.  Without it, as in the paper, that 14 of 15 targets are -1 is explained
+by what the images have in common, or, where that was taken out by centring the kernel, as noise: every class is then
+given 1/15.  What is computed, and where:
 
-``predict`` is the paper's rule, the largest mean.  ``predict_proba`` ranks classes the same way when they share one
-variance, which is the case for the joint Gaussian model; with ``classwise=True`` or the probit likelihood, a class
-with an uncertain soft label can be less probable than one with a smaller mean.
+* mean and variance of the soft labels (eq. 5, 6), one Cholesky factor for all classes: posterior;
+* weights of the kernels, length scales and noise by the evidence, jointly over classes (§6.1): combination
+  (class by class: scikit-learn's ``OneVsRestClassifier`` around this one);
+* probability of a class: by the posteriors of training images that are left out, in closed form
+  (:mod:`~patchbag.classifiers.confidence.temperature`), or membership (one against the rest, §7; or that its soft label
+  is the largest).  Regression on targets ±1 is right about the order of the classes and wrong about its doubt: on
+  Scene-15 with a Fisher kernel and 10 labels per class, 69 % are right and the largest soft label is so with 35 %;
+* the probit likelihood in place of Gaussian noise: laplace;
+* more than a few thousand images: inducing images, nystroem.  The weights are then learned on the inducing images
+  alone, and definiteness is tested on them and on a sample; the kernels are still given, and kept in memory, whole.
+
+``predict`` is the paper's rule, the largest mean.  ``predict_proba`` ranks classes the same way where it is calibrated
+or all classes share one variance; else a class with an uncertain soft label can be less probable than one with a
+smaller mean.
 
 The variance of a new image needs its kernel with itself, which a precomputed kernel does not contain.  Pass
 ``diagonal``; without it the mean self-kernel of the training images is used, which is exact for normalised kernels
@@ -25,11 +36,13 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
+from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
 from patchbag.classifiers.gaussian_process.combination import (
     MAX_ITER,
     Combination,
@@ -40,19 +53,15 @@ from patchbag.classifiers.gaussian_process.combination import (
     unit_weights,
 )
 from patchbag.classifiers.gaussian_process.kernel_input import KernelInput
-from patchbag.classifiers.gaussian_process.laplace import find_mode, laplace_evidence
-from patchbag.classifiers.gaussian_process.left_out import choose_spread
-from patchbag.classifiers.gaussian_process.membership import (
-    encode_label,
-    encode_labels,
-    membership,
-    winning_probabilities,
-)
-from patchbag.classifiers.gaussian_process.nystroem import METHODS, choose_inducing, fit_inducing
+from patchbag.classifiers.gaussian_process.laplace import LaplacePosterior, laplace_evidence
+from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
+from patchbag.classifiers.gaussian_process.nystroem import choose_inducing, fit_inducing
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior, row_order
+from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_versus_rest
 from patchbag.runtime import check_random_state
 
 SMALL = 256
+FOLDS = 3
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
 
 
@@ -66,37 +75,37 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         the kernel is exp(-γ D).  Transformers (such as ``PyramidMatchKernel``): X is what they take, e.g. ``Bags``.
     likelihood : "gaussian" or "probit"
     noise : σ², where its optimisation starts
+    level : prior variance of the level of a class, in units of the targets ±1; 0 for the paper's process
     weights : (k,) where the weights start; default 1 over the mean self-kernel, or 1 where they are not learned
     optimize : "all", "weights", "noise" or None, what the evidence chooses; a single kernel has a weight too, its scale
-    classwise : learn separate weights for every class (slower by the number of classes; to compare)
     l1, l2 : regularisation of the weights, and of the noise where it is learned; for few labels or many kernels
     n_inducing : None for the exact process, or the number of inducing images
     approximation : "fitc" or "nystroem"
     repair : clip negative eigenvalues of kernels (for distances, with γ fixed to one over the mean distance)
-    calibrate : widen or narrow the class probabilities so that they fit training images left out one at a time
-        (exact Gaussian process only; memberships stay the paper's)
+    calibrate : probabilities of the classes as training images that are left out have them; else, and for the probit
+        likelihood and inducing images, as the posterior has them, which is far from sure enough
     n_restarts : additional random starts of the optimisation
     max_iter : L-BFGS iterations; a warning says when they did not suffice, unless fewer than the default were asked for
 
     Attributes
     ----------
-    classes_ ; weights_ (k,) or (C, k) ; scales_ (the same, or None) ; noise_ (float or (C,)) ; log_evidence_
-    combinations_ : list of Combination, with standard deviations; one for all classes, or one per class
-    spread_ : factor of the deviations in ``predict_proba``, 1 without calibration
+    classes_ ; weights_ (k,) ; scales_ (k,) or None ; noise_ ; log_evidence_
+    combination_ : the same with standard deviations ; posterior_
+    temperature_ : factor of the soft labels in calibrated probabilities, or None
     inducing_, trace_error_ : indices of the inducing images and the share of variance they miss (None, 0 when exact)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": "no_validation",
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [StrOptions({"precomputed", "distance"}), list, tuple, HasMethods(["fit_transform", "transform"])],
         "likelihood": [StrOptions({"gaussian", "probit"})],
         "noise": [Interval(Real, 0, None, closed="neither")],
+        "level": [Interval(Real, 0, None, closed="left")],
         "weights": ["array-like", None],
         "optimize": [StrOptions({"all", "weights", "noise"}), None],
-        "classwise": ["boolean"],
         "l1": [Interval(Real, 0, None, closed="left")],
         "l2": [Interval(Real, 0, None, closed="left")],
         "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
-        "approximation": [StrOptions(set(METHODS))],
+        "approximation": [StrOptions({"fitc", "nystroem"})],
         "repair": ["boolean"],
         "calibrate": ["boolean"],
         "n_restarts": [Interval(Integral, 0, None, closed="left")],
@@ -110,9 +119,9 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         *,
         likelihood: str = "gaussian",
         noise: float = 1e-2,
+        level: float = 1.0,
         weights: Any = None,
         optimize: str | None = "all",
-        classwise: bool = False,
         l1: float = 0.0,
         l2: float = 0.0,
         n_inducing: int | None = None,
@@ -126,9 +135,9 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         self.kernel = kernel
         self.likelihood = likelihood
         self.noise = noise
+        self.level = level
         self.weights = weights
         self.optimize = optimize
-        self.classwise = classwise
         self.l1 = l1
         self.l2 = l2
         self.n_inducing = n_inducing
@@ -144,39 +153,48 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.pairwise = isinstance(self.kernel, str)
         return tags
 
+    # --- fitting -------------------------------------------------------------------------------------------------
+
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
         if self.n_inducing is not None and self.likelihood != "gaussian":
-            raise ValueError(
-                "inducing images are for the gaussian likelihood; set n_inducing=None or likelihood='gaussian'"
-            )
-        self.classes_, targets = encode_labels(y)
+            raise ValueError("inducing images are for likelihood='gaussian'")
+        self.classes_, labels = encode_labels(y)
+        targets = one_versus_rest(labels, len(self.classes_))
         self.input_ = KernelInput(self.kernel, self.repair)
         bases = self.input_.learn(X)
         if bases.shape[1] != len(targets):
             raise ValueError(f"there are {bases.shape[1]} images in the kernel but {len(targets)} labels")
-        self.inducing_ = None if self.n_inducing is None else self._choose_inducing(bases)
+        if self.n_inducing is not None and self.n_inducing > len(targets):
+            raise ValueError(f"n_inducing must be at most the {len(targets)} images, got {self.n_inducing}")
+        self.inducing_ = None if self.n_inducing is None else self._choose_inducing(bases, self.n_inducing)
         bases, self_kernels = self.input_.check(bases, self.inducing_)
         rows = slice(None) if self.inducing_ is None else self.inducing_
         learned_from = bases[:, rows][:, :, rows]
-        groups = [slice(c, c + 1) for c in range(targets.shape[1])] if self.classwise else [slice(None)]
         # hundreds of factorisations of a small matrix: waking threads for each takes longer than the work
         with threadpool_limits(limits=1 if learned_from.shape[1] < SMALL else None):
-            self.combinations_ = [self._learn(learned_from, targets[rows][:, group]) for group in groups]
-        self.posteriors_ = [
-            row_order(self._condition(bases, self_kernels, targets[:, group], found))
-            for group, found in zip(groups, self.combinations_)
-        ]
-        self._collect_results()
+            found = self.combination_ = self._learn(learned_from, targets[rows])
+        self.weights_, self.log_weights_std_ = found.weights, found.log_weights_std
+        self.scales_, self.noise_ = found.scales, found.noise
+        self.posterior_ = row_order(self._condition(bases, self_kernels, targets))
+        self.log_evidence_ = self.posterior_.log_evidence
+        self.trace_error_ = 0.0 if self.inducing_ is None else self.posterior_.trace_error
+        exact = self.likelihood == "gaussian" and self.inducing_ is None
+        self.temperature_ = self._left_out_temperature(labels) if self.calibrate and exact else None
         return self
 
-    def _choose_inducing(self, bases: np.ndarray) -> np.ndarray:
-        assert self.n_inducing is not None
-        n = bases.shape[1]
-        if not 1 <= self.n_inducing <= n:
-            raise ValueError(f"n_inducing must be between 1 and the {n} training images, got {self.n_inducing}")
+    def _left_out_temperature(self, labels: np.ndarray) -> float | None:
+        folds = left_out_folds(labels, FOLDS, check_random_state(self.random_state))
+        if not folds:
+            return None
+        scores = one_column_a_class(self.posterior_.left_out(folds))
+        for train, test in folds:
+            scores[np.ix_(test, np.setdiff1d(labels, labels[train]))] = np.nan
+        return fit_temperature(scores, labels)
+
+    def _choose_inducing(self, bases: np.ndarray, size: int) -> np.ndarray:
         kernels = np.exp(-unit_scales(bases)[:, None, None] * bases) if self.input_.distances_ else bases
-        return choose_inducing(combine(kernels, self._starting_weights(bases)), self.n_inducing)
+        return choose_inducing(combine(kernels, self._starting_weights(bases)), size)
 
     def _starting_weights(self, bases: np.ndarray) -> np.ndarray:
         k = len(bases)
@@ -193,15 +211,15 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         learn_weights, learn_noise = OPTIMIZE[self.optimize]
         probit = self.likelihood == "probit"
         random = check_random_state(self.random_state)
-        best: Combination | None = None
-        for restart in range(self.n_restarts + 1):
-            start = weights if restart == 0 else weights * np.exp(random.normal(size=len(weights)))
-            found = learn_combination(
+        others = (weights * np.exp(random.normal(size=len(weights))) for _ in range(self.n_restarts))
+        trials = (
+            learn_combination(
                 bases,
                 targets,
                 distances=self.input_.distances_,
                 weights=start,
                 noise=1e-6 if probit else self.noise,
+                level=self.level,
                 learn_weights=learn_weights,
                 learn_noise=learn_noise and not probit,
                 noise_floor=min(1e-6, self.noise),
@@ -210,49 +228,31 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
                 max_iter=self.max_iter,
                 evidence=laplace_evidence if probit else log_evidence,
             )
-            if best is None or found.objective < best.objective:
-                best = found
-        assert best is not None
+            for start in (weights, *others)
+        )
+        best = min(trials, key=lambda found: found.objective)
         # fewer iterations than the default are a choice to stop early
         if not best.converged and best.n_iterations >= self.max_iter >= MAX_ITER:
             warnings.warn(
                 f"weights and noise had not converged after max_iter={self.max_iter} iterations; raise max_iter",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return best
 
-    def _condition(self, bases: np.ndarray, self_kernels: np.ndarray, targets: np.ndarray, found: Combination) -> Any:
+    def _condition(self, bases: np.ndarray, self_kernels: np.ndarray, targets: np.ndarray) -> Any:
         if self.inducing_ is not None:
-            cross = self._covariance(bases[:, :, self.inducing_], found)
-            diagonal = combine(self_kernels, found.weights)
-            return fit_inducing(cross, diagonal, self.inducing_, targets, found.noise, self.approximation)
-        kernel = self._covariance(bases, found)
-        if self.likelihood == "gaussian":
-            return GaussianPosterior.from_kernel(kernel, targets, found.noise)
-        kernel.flat[:: len(kernel) + 1] += found.noise
-        return [find_mode(kernel, column)[0] for column in targets.T]
+            cross, diagonal = self._covariance(bases[:, :, self.inducing_], self_kernels)
+            return fit_inducing(cross, diagonal, self.inducing_, targets, self.noise_, self.approximation)
+        posterior = GaussianPosterior if self.likelihood == "gaussian" else LaplacePosterior
+        return posterior.from_kernel(self._covariance(bases, self_kernels)[0], targets, self.noise_)
 
-    @staticmethod
-    def _covariance(bases: np.ndarray, found: Combination) -> np.ndarray:
-        return combine(bases if found.scales is None else np.exp(-found.scales[:, None, None] * bases), found.weights)
+    def _covariance(self, bases: np.ndarray, self_kernels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Prior covariance (m, n) of m images with n, and variance (m,), from kernels or distances (k, m, n)."""
+        kernels = bases if self.scales_ is None else np.exp(-self.scales_[:, None, None] * bases)
+        return combine(kernels, self.weights_) + self.level, combine(self_kernels, self.weights_) + self.level
 
-    def _collect_results(self) -> None:
-        found = self.combinations_
-        one = len(found) == 1 and not self.classwise
-        self.weights_ = found[0].weights if one else np.stack([c.weights for c in found])
-        self.log_weights_std_ = found[0].log_weights_std if one else np.stack([c.log_weights_std for c in found])
-        self.noise_ = found[0].noise if one else np.array([c.noise for c in found])
-        self.scales_: Any = None
-        if found[0].scales is not None:
-            self.scales_ = found[0].scales if one else np.stack([np.asarray(c.scales) for c in found])
-        flat = [
-            p for posterior in self.posteriors_ for p in (posterior if isinstance(posterior, list) else [posterior])
-        ]
-        self.log_evidence_ = float(sum(p.log_evidence for p in flat))
-        exact = self.likelihood == "gaussian" and self.inducing_ is None
-        self.spread_ = choose_spread(flat) if self.calibrate and exact else 1.0
-        self.trace_error_ = max((p.trace_error for p in flat), default=0.0) if self.inducing_ is not None else 0.0
+    # --- prediction ----------------------------------------------------------------------------------------------
 
     def predict_soft_labels(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the soft labels, without the label noise (eq. 5, 6).
@@ -270,17 +270,10 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         rows, self_kernels = self.input_.rows(X, diagonal)
         if self.inducing_ is not None:
             rows = rows[:, :, self.inducing_]
-        means, variances = [], []
         # what overflows is an error of its own below, with the image that is to blame
         with np.errstate(over="ignore", invalid="ignore"):
-            for found, posterior in zip(self.combinations_, self.posteriors_):
-                covariance = self._covariance(rows, found)
-                prior = combine(self_kernels, found.weights)
-                for part in posterior if isinstance(posterior, list) else [posterior]:
-                    mean, variance = part.predict(covariance, prior)
-                    means.append(mean if mean.ndim == 2 else mean[:, None])
-                    variances.append(np.repeat(variance[:, None], means[-1].shape[1], axis=1))
-        mean, variance = np.hstack(means), np.hstack(variances)
+            mean, variance = self.posterior_.predict(*self._covariance(rows, self_kernels))
+        variance = np.broadcast_to(variance.reshape(len(mean), -1), mean.shape)
         self.input_.check_finite(np.hstack([mean, variance]), rows, self_kernels)
         return mean, np.maximum(variance, 0.0)
 
@@ -302,14 +295,18 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any, diagonal: Any = None) -> np.ndarray:
         """Probability of each class, (m, number of classes)."""
         mean, variance = self.predict_soft_labels(X, diagonal)
-        deviation = self.spread_ * self._deviation(variance)
+        if self.temperature_ is not None:
+            return softmax(self.temperature_ * one_column_a_class(mean), axis=1)
+        deviation = self._deviation(variance)
         if mean.shape[1] == 1:
             p = membership(mean, deviation)
             return np.hstack([1.0 - p, p])
         return winning_probabilities(mean, deviation)
 
     def _deviation(self, variance: np.ndarray) -> np.ndarray:
-        return np.sqrt(variance + (1.0 if self.likelihood == "probit" else np.asarray(self.noise_)))
+        return np.sqrt(variance + (1.0 if self.likelihood == "probit" else self.noise_))
+
+    # --- one more label ------------------------------------------------------------------------------------------
 
     def update(self, X: Any, y: Any, diagonal: Any = None) -> Self:
         """Learn from one more labelled image in O(n²): weights and noise stay, the Cholesky factor gains a row.
@@ -325,25 +322,27 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "classes_")
         if self.likelihood != "gaussian" or self.inducing_ is not None:
             raise ValueError("update is for the gaussian likelihood without inducing images; call fit")
-        targets = encode_label(y, self.classes_)
+        label = np.ravel(np.asarray(y))
+        if len(label) != 1:
+            raise ValueError(f"update takes one image and its label at a time, got {len(label)} labels")
+        code = np.flatnonzero(self.classes_ == label[0])
+        if not len(code):
+            raise ValueError(f"label {y!r} is not one of the classes {self.classes_.tolist()}; call fit to add a class")
+        targets = one_versus_rest(code, len(self.classes_))
         self.input_.check_extendable()
         rows, self_kernels = self.input_.rows(X, diagonal)
         if rows.shape[1] != 1:
             raise ValueError(f"update takes one image at a time, got {rows.shape[1]}")
-        parts = np.split(targets, len(targets)) if self.classwise else [targets]
-        # all posteriors before anything changes: an image that one of them refuses leaves the model as it was
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                posteriors = [
-                    posterior.append(self._covariance(rows, found)[0], *combine(self_kernels, found.weights), part)
-                    for posterior, found, part in zip(self.posteriors_, self.combinations_, parts)
-                ]
+                covariance, variance = self._covariance(rows, self_kernels)
+                posterior = self.posterior_.append(covariance[0], variance[0], targets[0])
         except np.linalg.LinAlgError as error:
             raise ValueError(
                 "the kernel row of the new image does not fit the training kernel: together they are not positive "
                 f"definite; check the row, its order and unit, and diagonal ({error})"
             ) from error
         self.input_.append(self_kernels[:, 0])
-        self.posteriors_ = row_order(posteriors)
-        self.log_evidence_ = float(sum(p.log_evidence for p in self.posteriors_))
+        self.posterior_ = row_order(posterior)
+        self.log_evidence_ = posterior.log_evidence
         return self

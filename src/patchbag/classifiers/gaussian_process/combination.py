@@ -5,6 +5,7 @@ The covariance of the soft labels is a weighted sum of given kernels (eq. 8) and
 
     A = sigma^2 I + sum_i alpha_i K_i,     alpha_i = exp(beta_i) > 0
 
+(plus, in every entry, the variance of a level that all labels of a problem share, which is not learned).
 With one column of ±1 targets for each of the C one-versus-all problems and the weights shared by all of them (§6.1),
 the joint log evidence needs one Cholesky factor of A, whatever C is::
 
@@ -49,6 +50,9 @@ from patchbag.registry import storable
 
 WARM_START_SIZE = 600
 LOG_BOUND = 18.0  # of a weight in units of 1 / mean self-kernel: beyond, a kernel is either absent or all there is
+MOST_NOISE = (
+    0.5  # of the targets' variance: with one image per class nothing else would keep a kernel from being unused
+)
 MAX_ITER = 60
 
 Evidence = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
@@ -70,7 +74,6 @@ class Combination:
     log_weights_std: np.ndarray
     log_noise_std: float
     log_scales_std: np.ndarray | None
-    n_evaluations: int
     converged: bool
     n_iterations: int = 0
 
@@ -129,8 +132,8 @@ def learn_combination(
     *,
     distances: bool = False,
     weights: np.ndarray | None = None,
-    scales: np.ndarray | None = None,
     noise: float = 1e-2,
+    level: float = 0.0,
     learn_weights: bool = True,
     learn_noise: bool = True,
     noise_floor: float = 1e-6,
@@ -147,8 +150,9 @@ def learn_combination(
     ----------
     bases : (k, n, n) kernels, or distances when ``distances``
     targets : (n, C) of ±1
-    weights, scales, noise : where to start (default: 1 / mean self-kernel, 1 / mean distance, 0.01); weights that are
-        not learned are 1 by default
+    weights, noise : where to start (default: 1 / mean self-kernel, 0.01); weights that are not learned are 1 by
+        default, length scales start at 1 / mean distance
+    level : prior variance of the level of each column of targets
     learn_weights, learn_noise : what to optimise; the rest stays where it starts
     noise_floor : smallest noise variance allowed
     l1, l2 : regularisation constants γ1, γ2 of the weights, and of the noise where it is learned
@@ -162,10 +166,10 @@ def learn_combination(
         weights = units if learn_weights else np.ones(k)
     start = _Parameters(
         np.asarray(weights, dtype=float),
-        (unit_scales(bases) if scales is None else np.asarray(scales, dtype=float)) if distances else None,
+        unit_scales(bases) if distances else None,
         float(noise),
     )
-    settings = (learn_weights, learn_noise, l1, l2, evidence, units)
+    settings = (level, learn_weights, learn_noise, l1, l2, evidence, units)
     if warm_start and n >= WARM_START_SIZE:
         subset = _every_third(targets)
         coarse = _Objective(bases[:, subset][:, :, subset], targets[subset], start, *settings)
@@ -188,7 +192,6 @@ def learn_combination(
         log_weights_std=deviations[0],
         log_scales_std=deviations[1],
         log_noise_std=deviations[2],
-        n_evaluations=objective.n_evaluations,
         converged=bool(optimum.success),
         n_iterations=int(optimum.nit),
     )
@@ -215,21 +218,21 @@ class _Objective:
         bases: np.ndarray,
         targets: np.ndarray,
         start: _Parameters,
+        level: float,
         learn_weights: bool,
         learn_noise: bool,
         l1: float,
         l2: float,
         evidence: Evidence,
-        units: np.ndarray | None = None,
+        units: np.ndarray,
     ) -> None:
         self.bases = np.ascontiguousarray(bases, dtype=float)
         self.targets = np.asarray(targets, dtype=float)
-        self.start = start
+        self.start, self.level = start, level
         self.learn_weights, self.learn_noise = learn_weights, learn_noise
         self.l1, self.l2 = l1, l2
         self.evidence = evidence
-        self.log_units = np.zeros(len(bases)) if units is None else np.log(units)
-        self.n_evaluations = 0
+        self.log_units = np.log(units)
 
     def pack(self, p: _Parameters) -> np.ndarray:
         parts = []
@@ -241,16 +244,18 @@ class _Objective:
             parts.append(np.log([p.noise]))
         return np.concatenate(parts) if parts else np.empty(0)
 
+    def _parts(self, vector: np.ndarray) -> list[np.ndarray]:
+        """What belongs to the weights, the length scales and the noise, each empty where it is not learned."""
+        k = len(self.bases) if self.learn_weights else 0
+        return np.split(vector, [k, k + (0 if self.start.scales is None else k)])
+
     def unpack(self, theta: np.ndarray) -> _Parameters:
-        k = len(self.bases)
-        weights, scales, noise = self.start.weights, self.start.scales, self.start.noise
-        if self.learn_weights:
-            weights, theta = np.exp(theta[:k]), theta[k:]
-            if scales is not None:
-                scales, theta = np.exp(theta[:k]), theta[k:]
-        if self.learn_noise:
-            noise = float(np.exp(theta[0]))
-        return _Parameters(weights, scales, noise)
+        weights, scales, noise = self._parts(np.exp(theta))
+        return _Parameters(
+            weights if len(weights) else self.start.weights,
+            scales if len(scales) else self.start.scales,
+            float(noise[0]) if len(noise) else self.start.noise,
+        )
 
     def bounds(self, noise_floor: float) -> list[tuple[float, float]]:
         bounds = []
@@ -259,14 +264,15 @@ class _Objective:
             if self.start.scales is not None:
                 bounds += [(np.log(s) - 7.0, np.log(s) + 7.0) for s in self.start.scales]
         if self.learn_noise:
-            bounds.append((float(np.log(noise_floor)), LOG_BOUND))
+            about = self.targets.mean(axis=0) if self.level else 0.0
+            most = MOST_NOISE * float(np.mean((self.targets - about) ** 2))
+            bounds.append((float(np.log(noise_floor)), float(np.log(max(most, 2.0 * noise_floor)))))
         return bounds
 
     def kernels(self, p: _Parameters) -> np.ndarray:
         return self.bases if p.scales is None else np.exp(-p.scales[:, None, None] * self.bases)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        self.n_evaluations += 1
         p = self.unpack(theta)
         kernels = self.kernels(p)
         value, sensitivity = self._evaluate(kernels, p)
@@ -292,7 +298,7 @@ class _Objective:
 
     def _evaluate(self, kernels: np.ndarray, p: _Parameters) -> tuple[float, np.ndarray]:
         for jitter in JITTERS:
-            covariance = combine(kernels, p.weights)
+            covariance = combine(kernels, p.weights) + self.level
             n = len(covariance)
             covariance.flat[:: n + 1] += p.noise + jitter * float(np.trace(covariance)) / n
             try:
@@ -329,15 +335,8 @@ class _Objective:
             variances = (vectors[:, ~flat] ** 2 / eigenvalues[~flat]).sum(axis=1)
             variances[(vectors[:, flat] ** 2).sum(axis=1) > 1e-4] = np.inf
             std[inside] = np.sqrt(variances)
-        weights_std, noise_std = np.full(k, np.inf), np.inf
-        scales_std = None if self.start.scales is None else np.full(k, np.inf)
-        if self.learn_weights:
-            weights_std, std = std[:k], std[k:]
-            if scales_std is not None:
-                scales_std, std = std[:k], std[k:]
-        if self.learn_noise:
-            noise_std = float(std[0])
-        return weights_std, scales_std, noise_std
+        weights, scales, noise = (part if len(part) else np.full(k, np.inf) for part in self._parts(std))
+        return weights, None if self.start.scales is None else scales, float(noise[0])
 
     def _hessian(self, theta: np.ndarray, slope: np.ndarray, inside: list[int]) -> np.ndarray:
         step = 1e-4

@@ -20,6 +20,7 @@ diagonal is only jitter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
@@ -30,22 +31,40 @@ from patchbag.registry import storable
 MAX_NEWTON = 60
 
 
+class Mode(NamedTuple):
+    """Of one binary problem: ``labels`` y, ``gradient`` a, ``root`` W^½, each (n,), and the Cholesky factor of B."""
+
+    labels: np.ndarray
+    gradient: np.ndarray
+    root: np.ndarray
+    factor: np.ndarray
+    log_evidence: float
+
+
 @storable
 @dataclass(frozen=True)
 class LaplacePosterior:
-    """Mode of one binary problem: ``gradient (n,)`` = a, ``root (n,)`` = W^½, ``factor (n, n)`` = Cholesky factor of
-    B.
-    """
+    """Modes of C binary problems: ``gradient (C, n)``, ``root (C, n)``, ``factor (C, n, n)``."""
 
     gradient: np.ndarray
     root: np.ndarray
     factor: np.ndarray
     log_evidence: float
 
+    @classmethod
+    def from_kernel(cls, kernel: np.ndarray, targets: np.ndarray, jitter: float) -> LaplacePosterior:
+        """Condition on ``targets (n, C)`` of images with ``kernel (n, n)``."""
+        modes = [find_mode(kernel + jitter * np.eye(len(kernel)), column) for column in targets.T]
+        _, gradient, root, factor, evidence = (np.array(part) for part in zip(*modes))
+        return cls(gradient, root, factor, float(evidence.sum()))
+
     def predict(self, rows: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (m,) of the soft labels of images with kernel ``rows (m, n)`` and self-kernel (m,)."""
-        half = solve_triangular(self.factor, self.root[:, None] * rows.T, lower=True, check_finite=False)
-        return rows @ self.gradient, diagonal - np.einsum("ij,ij->j", half, half)
+        """Mean and variance (m, C) of the soft labels of images with kernel ``rows (m, n)`` and self-kernel (m,)."""
+        variances = []
+        for root, factor in zip(self.root, self.factor):
+            half = solve_triangular(factor, root[:, None] * rows.T, lower=True, check_finite=False)
+            variances.append(diagonal - np.einsum("ij,ij->j", half, half))
+        return rows @ self.gradient.T, np.stack(variances, axis=1)
 
 
 def probit_derivatives(targets: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -59,18 +78,8 @@ def probit_derivatives(targets: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, 
     return logs, first, second, third
 
 
-def find_mode(covariance: np.ndarray, targets: np.ndarray, tol: float = 1e-10) -> tuple[LaplacePosterior, np.ndarray]:
-    """Laplace approximation of one binary problem.
-
-    Parameters
-    ----------
-    covariance : (n, n) positive semidefinite
-    targets : (n,) of ±1
-
-    Returns
-    -------
-    posterior, mode (n,)
-    """
+def find_mode(covariance: np.ndarray, targets: np.ndarray, tol: float = 1e-10) -> Mode:
+    """Laplace approximation of one binary problem: ``covariance (n, n)`` semidefinite, ``targets (n,)`` of ±1."""
     n = len(targets)
     a = np.zeros(n)
     y = np.zeros(n)
@@ -97,7 +106,7 @@ def find_mode(covariance: np.ndarray, targets: np.ndarray, tol: float = 1e-10) -
     root = np.sqrt(np.maximum(-second, 0.0))
     factor = _factor(covariance, root)
     evidence = float(-0.5 * a @ y + logs.sum() - np.log(np.diagonal(factor)).sum())
-    return LaplacePosterior(first, root, factor, evidence), y
+    return Mode(y, first, root, factor, evidence)
 
 
 def laplace_evidence(covariance: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
@@ -117,10 +126,9 @@ def laplace_evidence(covariance: np.ndarray, targets: np.ndarray) -> tuple[float
     total = 0.0
     sensitivity = np.zeros((n, n))
     for column in targets.T:
-        posterior, y = find_mode(covariance, column)
-        total += posterior.log_evidence
-        _, first, _, third = probit_derivatives(column, y)
-        root, factor = posterior.root, posterior.factor
+        y, first, root, factor, evidence = find_mode(covariance, column)
+        total += evidence
+        third = probit_derivatives(column, y)[3]
         half = solve_triangular(factor, np.diag(root), lower=True, check_finite=False)
         r = half.T @ half
         c = half @ covariance

@@ -31,10 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from patchbag.classifiers.gaussian_process.posterior import JITTERS
+from patchbag.classifiers.gaussian_process.posterior import JITTERS, jittered_cholesky
 from patchbag.registry import storable
-
-METHODS = ("nystroem", "fitc")
 
 
 @storable
@@ -78,19 +76,6 @@ def choose_inducing(kernel: np.ndarray, size: int) -> np.ndarray:
     return np.sort(chosen)
 
 
-def _factor(kernel: np.ndarray) -> np.ndarray:
-    """Lower Cholesky factor of the inducing block, which rounding can leave singular when images repeat."""
-    mean = max(float(np.trace(kernel)) / max(len(kernel), 1), 1e-300)
-    for jitter in JITTERS[2:]:
-        shifted = kernel.copy()
-        shifted.flat[:: len(kernel) + 1] += jitter * mean
-        try:
-            return cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            continue
-    raise ValueError("the kernel is not positive definite on the inducing images; use a Mercer kernel or repair it")
-
-
 def fit_inducing(
     cross: np.ndarray,
     diagonal: np.ndarray,
@@ -110,12 +95,10 @@ def fit_inducing(
     noise : σ² > 0
     method : "nystroem" or "fitc"
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}")
     n, n_classes = targets.shape
     m = len(inducing)
-    k_uu = (cross[inducing] + cross[inducing].T) / 2
-    factor = _factor(k_uu)
+    # rounding can leave the inducing block singular when images repeat
+    factor = jittered_cholesky((cross[inducing] + cross[inducing].T) / 2, 0.0, JITTERS[2:])
     v = solve_triangular(factor, cross.T, lower=True, check_finite=False)
     unexplained = np.maximum(diagonal - np.einsum("ij,ij->j", v, v), 0.0)
     spread = noise + (unexplained if method == "fitc" else np.zeros(n))
@@ -125,13 +108,8 @@ def fit_inducing(
     inner = cholesky(b, lower=True, check_finite=False)
     t = targets / np.sqrt(spread)[:, None]
     c = solve_triangular(inner, scaled @ t, lower=True, check_finite=False)
-    weights = solve_triangular(
-        factor,
-        solve_triangular(inner, c, lower=True, trans="T", check_finite=False),
-        lower=True,
-        trans="T",
-        check_finite=False,
-    )
+    inner_weights = solve_triangular(inner, c, lower=True, trans="T", check_finite=False)
+    weights = solve_triangular(factor, inner_weights, lower=True, trans="T", check_finite=False)
     half_log_det = np.log(np.diagonal(inner)).sum() + 0.5 * np.log(spread).sum()
     evidence = -0.5 * (np.vdot(t, t) - np.vdot(c, c)) - n_classes * (half_log_det + 0.5 * n * np.log(2 * np.pi))
     total = max(float(diagonal.sum()), 1e-300)

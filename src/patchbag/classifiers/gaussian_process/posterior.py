@@ -7,23 +7,38 @@ With :math:`A = \sigma^2 I + K_{LL} = LL^\top` and one column of ±1 targets per
     variance(x) = k(x, x) - k(x)' A^-1 k(x)   (eq. 6)
 
 L does not depend on the targets, so all classes share it and share the variance.  Fitting costs n³/3 once, prediction
-n² + nC per image, one more label n² + nC (see cholesky_updates).  The text below eq. 6 takes the training covariance
-over X_u; it should say X_L.
+n² + nC per image, one more label n² + nC (kapoor2010, §7 retrains from scratch): with covariances k and variance κ, the
+factor gains the row :math:`(\ell^\top, \sqrt{\kappa - \ell^\top\ell})`, :math:`L\ell = k`.  The text below eq. 6 takes
+the training covariance over X_u; it should say X_L.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from patchbag.classifiers.gaussian_process.cholesky_updates import append_sample
+from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.registry import storable
 
 # shares of the mean variance to add, in turn, when rounding leaves a nearly singular covariance indefinite
 JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
+
+
+def jittered_cholesky(kernel: np.ndarray, noise: float, jitters: Sequence[float] = JITTERS) -> np.ndarray:
+    """Lower Cholesky factor of ``kernel (n, n)`` plus noise, and as little more on the diagonal as it takes."""
+    mean = max(float(np.trace(kernel)) / max(len(kernel), 1), 1e-300)
+    for jitter in jitters:
+        covariance = np.array(kernel, dtype=float)
+        covariance.flat[:: len(kernel) + 1] += noise + jitter * mean
+        try:
+            return cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+    raise ValueError(f"the kernel is not positive definite with noise {noise:.3g}; raise the noise or repair it")
 
 
 @storable
@@ -43,16 +58,8 @@ class GaussianPosterior:
     def from_kernel(cls, kernel: np.ndarray, targets: np.ndarray, noise: float) -> GaussianPosterior:
         """Condition on ``targets (n, C)`` of images with ``kernel (n, n)``."""
         targets = np.asarray(targets, dtype=float)
-        mean = float(np.trace(kernel)) / max(len(kernel), 1)
-        for jitter in JITTERS:
-            covariance = np.array(kernel, dtype=float)
-            covariance.flat[:: len(kernel) + 1] += noise + jitter * mean
-            try:
-                factor = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
-            except np.linalg.LinAlgError:
-                continue
-            return cls(factor, targets, cho_solve((factor, True), targets, check_finite=False), noise)
-        raise ValueError(f"the kernel is not positive definite with noise {noise:.3g}; raise the noise or repair it")
+        factor = jittered_cholesky(kernel, noise)
+        return cls(factor, targets, cho_solve((factor, True), targets, check_finite=False), noise)
 
     @property
     def log_evidence(self) -> float:
@@ -68,20 +75,36 @@ class GaussianPosterior:
         half = solve_triangular(self.factor, rows.T, lower=True, check_finite=False)
         return rows @ self.solution, diagonal - np.einsum("ij,ij->j", half, half)
 
+    def left_out(self, folds: Sequence[Fold]) -> np.ndarray:
+        """(n, C) mean labels of training images given those outside their fold; NaN for images of no fold.
+
+        Without images F it is T_F - ([A^-1]_FF)^-1 [A^-1 T]_F, after Rasmussen & Williams 2006, eq. 5.12.
+        """
+        mean = np.full(self.targets.shape, np.nan)
+        inverse = cho_solve((self.factor, True), np.eye(len(mean)), check_finite=False)
+        for _, test in folds:
+            mean[test] = self.targets[test] - np.linalg.solve(inverse[np.ix_(test, test)], self.solution[test])
+        return mean
+
     def append(self, row: np.ndarray, diagonal: float, targets: np.ndarray) -> GaussianPosterior:
         """The posterior with one more labelled image: kernel ``row (n,)``, self-kernel and ``targets (C,)``."""
-        factor = append_sample(self.factor, row, diagonal + self.noise)
         n = len(row)
+        new_row = solve_triangular(self.factor, row, lower=True, check_finite=False)
+        pivot = float(diagonal + self.noise - new_row @ new_row)
+        if not pivot > 0:
+            raise np.linalg.LinAlgError(
+                f"the new image repeats others, or the kernel is not definite: pivot {pivot:.3g}"
+            )
+        factor = np.zeros((n + 1, n + 1))
+        factor[:n, :n], factor[n, :n], factor[n, n] = self.factor, new_row, np.sqrt(pivot)
         # A^-1 of a bordered matrix differs from that of A by a matrix of rank one
-        influence = solve_triangular(self.factor, factor[n, :n], lower=True, trans="T", check_finite=False)
-        new = (targets - row @ self.solution) / factor[n, n] ** 2
+        influence = solve_triangular(self.factor, new_row, lower=True, trans="T", check_finite=False)
+        new = (targets - row @ self.solution) / pivot
         solution = np.vstack([self.solution - np.outer(influence, new), new])
         return GaussianPosterior(factor, np.vstack([self.targets, targets]), solution, self.noise)
 
 
 def row_order(posterior: Any) -> Any:
     """The posterior with its arrays in row order, as a model file has them: a loaded model then gives the same bits."""
-    if isinstance(posterior, list):
-        return [row_order(p) for p in posterior]
     values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
     return replace(posterior, **{k: np.ascontiguousarray(v) for k, v in values.items() if isinstance(v, np.ndarray)})

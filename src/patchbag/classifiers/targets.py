@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Labels and one-versus-rest targets: a column of ±1 per class, or a single one where there are two classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+
+
+def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The sorted classes (C,) of labels ``y (n,)``, and their numbers (n,)."""
+    y = np.asarray(y)
+    if y.ndim != 1:
+        raise ValueError(f"y must hold one label for each image, a sequence; got an array of shape {y.shape}")
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"all {len(y)} labels are {classes.tolist()}; a classifier needs at least two classes")
+    return classes, codes
+
+
+def one_versus_rest(codes: np.ndarray, n_classes: int) -> np.ndarray:
+    """(n, C) of ±1, or (n, 1), which is +1 for the second of two classes."""
+    return np.where(codes[:, None] == (np.arange(n_classes) if n_classes > 2 else [1]), 1.0, -1.0)
+
+
+def one_column_a_class(scores: np.ndarray) -> np.ndarray:
+    """(n, C) scores, also where two classes share one column (n,) or (n, 1)."""
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        return scores
+    column = scores.reshape(-1)
+    return np.stack([-column, column], axis=1) / 2
