@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "PyramidMatchKernel": (lambda: patchbag.PyramidMatchKernel(n_levels=3, random_state=0), make_bags),
     "ReferenceWeights": (patchbag.ReferenceWeights, make_mixtures),
     "SetKernel": (patchbag.SetKernel, make_bags),
-    "SparseLogisticClassifier": (patchbag.SparseLogisticClassifier, make_kernel),
+    "SparseLogisticClassifier": (lambda: patchbag.SparseLogisticClassifier(random_state=0), make_kernel),
     "SpatialPyramidMatch": (lambda: patchbag.SpatialPyramidMatch(4, random_state=0), make_bags),
     "UniversalMixture": (lambda: patchbag.UniversalMixture(3, random_state=0), make_bags),
     "UniversalStatistics": (

@@ -118,11 +118,15 @@ def _pools() -> ThreadpoolController:
     return ThreadpoolController()  # looks at every loaded library: milliseconds, so once
 
 
-def _call(function: Callable[[J], R], caller: int, job: J) -> R:
-    if os.getpid() == caller:
-        return function(job)
-    with _pools().limit(limits=1):  # the caller's limit does not reach another process
-        return function(job)
+def _call(function: Callable[[J], R], caller: int, runtime: Runtime, job: J) -> R:
+    token = _context.set(runtime)  # threads and processes start without it
+    try:
+        if os.getpid() == caller:
+            return function(job)
+        with _pools().limit(limits=1):  # the caller's limit does not reach another process
+            return function(job)
+    finally:
+        _context.reset(token)
 
 
 class SharedContext:
@@ -185,7 +189,7 @@ def parallel_map(
             return
         how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": prefer}
         pool = Parallel(n_jobs=workers, return_as="generator", **how)
-        results = pool(delayed(_call)(function, os.getpid(), job) for job in jobs)
+        results = pool(delayed(_call)(function, os.getpid(), _context.get(), job) for job in jobs)
         try:
             for result in results:  # noqa: UP028 - "yield from" would close it before the warning is silenced
                 yield result

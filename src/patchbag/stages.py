@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from patchbag.channels import Channel
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier

@@ -65,22 +65,16 @@ def similarity_rows(per_class, seed, n_classes=6, n_test=40):
     return rows[0], y, rows[1], y_test
 
 
-@pytest.mark.parametrize("per_class", [2, 3, 5, 20])
-def test_the_similarity_of_an_image_to_itself_does_not_make_sure(per_class):
-    gaps, naive = [], []
+@pytest.mark.parametrize(("per_class", "most"), [(2, 0.15), (3, 0.1), (5, 0.05), (20, 0.03)])
+def test_the_similarity_of_an_image_to_itself_does_not_make_sure(per_class, most):
+    gaps = []
     for seed in range(12):
         x, y, test, truth = similarity_rows(per_class, seed)
         model = LinearClassifier("least-squares", C=1.0, rows="similarities", random_state=0).fit(x, y)
         right = (model.predict(test) == truth).mean()
         gaps.append(model.predict_proba(test).max(axis=1).mean() - right)
-        scaler = StandardScaler().fit(x)
-        rows = LinearClassifier("least-squares", C=1.0, random_state=0).fit(scaler.transform(x), y)
-        np.testing.assert_array_equal(rows.predict(scaler.transform(test)), model.predict(test))
-        naive.append(rows.predict_proba(scaler.transform(test)).max(axis=1).mean() - right)
     assert 0.2 < right < 0.9
-    assert abs(np.mean(gaps)) < 0.07
-    if per_class < 20:
-        assert np.mean(naive) > 0.1  # what there was to mend
+    assert abs(np.mean(gaps)) < most
 
 
 def test_shares_that_left_out_images_had_fall_to_the_others():
@@ -111,12 +105,12 @@ def test_four_images_of_four_separable_classes_do_not_make_sure(model):
     y, truth = np.repeat(np.arange(4), 4), np.repeat(np.arange(4), 100)
     # the training images are typical ones, new ones are not
     x = centres[y] + 0.3 * rng.normal(size=(16, 50))
-    test = centres[truth] + 1.5 * rng.normal(size=(400, 50))
+    test = centres[truth] + 2 * rng.normal(size=(400, 50))
     fitted = LinearClassifier(model, random_state=0).fit(x, y)
     p = fitted.predict_proba(test)
     wrong = p.argmax(axis=1) != truth
-    assert wrong.sum() > 10
-    assert p[wrong].max() < 0.98 and fitted.predict_proba(x).max() < 0.9999
+    assert wrong.sum() > 5
+    assert p[wrong].max(axis=1).mean() < 0.8 and p[wrong].max() < 0.995 and fitted.predict_proba(x).max() < 0.9999
 
 
 @pytest.mark.parametrize("model", ["svm", "least-squares"])

@@ -94,14 +94,14 @@ def test_nothing_is_kept_from_the_largest_penalty_on(similarities):
 
 def test_penalty_is_chosen_by_cross_validation(similarities):
     X, y, X_test, y_test = similarities
-    model = SparseLogisticClassifier().fit(X, y)
+    model = SparseLogisticClassifier(random_state=0).fit(X, y)
     # the strongest penalty whose accuracy no later one beats by much
     chosen = list(model.penalties_).index(model.penalty_)
     assert len(model.scores_) == len(model.penalties_) == 6
     assert model.scores_.max() <= model.scores_[chosen] + 0.003
     assert (model.scores_[:chosen] < model.scores_[chosen]).all()
     assert model.score(X_test, y_test) > 0.8
-    assert model.penalty_ == SparseLogisticClassifier(n_jobs=1).fit(X, y).penalty_
+    assert model.penalty_ == SparseLogisticClassifier(n_jobs=1, random_state=0).fit(X, y).penalty_
 
 
 def test_own_similarity_is_ignored_on_request():
@@ -208,7 +208,7 @@ def test_without_scaling_the_unit_changes_only_the_penalty(factor):
 @pytest.mark.parametrize("factor", [2.0**-10, 2.0**10])
 def test_choice_of_the_penalty_follows_the_unit(factor):
     X, y, X_test, _ = unbalanced([60, 20, 10], 0.5)
-    a, b = SparseLogisticClassifier(scale=None).fit(X, y), SparseLogisticClassifier(scale=None).fit(factor * X, y)
+    a, b = (SparseLogisticClassifier(scale=None, random_state=0).fit(x, y) for x in (X, factor * X))
     assert b.penalty_ == pytest.approx(factor * a.penalty_)
     assert b.n_kept_ == a.n_kept_
     np.testing.assert_allclose(b.predict_proba(factor * X_test), a.predict_proba(X_test), atol=1e-4)
@@ -227,7 +227,7 @@ def test_where_nothing_is_kept_probabilities_are_the_shares_of_the_classes(multi
 
 def test_choice_of_the_penalty_does_not_give_up_a_rare_class():
     X, y, X_test, y_test = unbalanced([190, 10], 0.5, seed=2)
-    model = SparseLogisticClassifier().fit(X, y)
+    model = SparseLogisticClassifier(random_state=0).fit(X, y)
     strongest = SparseLogisticClassifier(model.penalties_[0]).fit(X, y)
     found, given_up = ((m.predict(X_test) == y_test)[y_test == 1].mean() for m in (model, strongest))
     assert found > 0.6 > given_up + 0.2
@@ -239,7 +239,7 @@ def test_the_result_does_not_depend_on_the_number_of_cores(monkeypatch):
     # threads would: liblinear has one random generator a process
     monkeypatch.setattr(sparse_logistic, "SERIAL", 0)
     X, y, _, _ = unbalanced([40] * 6, 0.5, test=1)
-    one, *several = (SparseLogisticClassifier(0.001, n_jobs=n).fit(X, y) for n in (1, 2, 2))
+    one, *several = (SparseLogisticClassifier(0.001, n_jobs=n, random_state=0).fit(X, y) for n in (1, 2, 2))
     for model in several:
         np.testing.assert_array_equal(model.kept_, one.kept_)
         np.testing.assert_allclose(model.coef_, one.coef_, rtol=1e-9)

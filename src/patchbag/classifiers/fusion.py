@@ -74,7 +74,8 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
         weights = np.asarray([1.0] * len(names) if self.weights is None else self.weights, dtype=float)
         if weights.shape != (len(names),) or not np.all((weights >= 0) & (weights < np.inf)) or not weights.any():
             raise ValueError(f"weights must be {len(names)} numbers >= 0, not all zero; got {self.weights!r}")
-        self.classes_, _ = encode_labels(y)
+        # branches may be of several labels per image
+        self.classes_ = np.arange(np.shape(y)[1]) if np.ndim(y) == 2 else encode_labels(y)[0]
         self.branches_ = [(name, clone(branch).fit(_channel(X, name), y)) for name, branch in self.branches]
         return self
 

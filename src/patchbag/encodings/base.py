@@ -152,15 +152,15 @@ def _from_counts(X: Any) -> Statistics:
 
 def _check_numbers(counts: np.ndarray, *moments: np.ndarray) -> None:
     """Raise unless every row of the counts is finite, not negative and not zero, and all moments are finite."""
-    n = len(counts)
-    wrong = ~((counts.min(axis=1) >= 0) & (counts.max(axis=1) < np.inf))
+    n, lowest, highest = len(counts), counts.min(axis=1), counts.max(axis=1)
+    wrong = ~((lowest >= 0) & (highest < np.inf))
     if wrong.any():
         i = np.argmax(wrong)
         raise ValueError(
-            f"image {i} of {n} has negative or non-finite counts (smallest {counts[i].min()}); "
+            f"image {i} of {n} has negative or non-finite counts (smallest {lowest[i]}); "
             "pass counts of words, not a centred or whitened histogram"
         )
-    empty = counts.max(axis=1) == 0
+    empty = highest == 0
     if empty.any():
         raise ValueError(
             f"image {np.argmax(empty)} of {n} is empty: all its counts are 0; drop it, "

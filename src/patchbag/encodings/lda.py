@@ -95,10 +95,17 @@ def _topic_gains(alpha, eta_totals, topic, gain):
 @njit(cache=True, nogil=True, error_model="numpy")
 def _extrapolate(before, between, topic, total):
     """Lengthen the last two steps of the soft topic counts (squared extrapolation), keeping them positive."""
-    step = between - before
-    turn = topic - between - step
-    length = min(max(np.sqrt((step * step).sum() / max((turn * turn).sum(), 1e-300)), 1.0), 20.0)
-    topic[:] = np.maximum(before + 2.0 * length * step + length * length * turn, 0.1 * topic)
+    steps, turns = 0.0, 0.0
+    for t in range(len(topic)):
+        step = between[t] - before[t]
+        turn = topic[t] - between[t] - step
+        steps += step * step
+        turns += turn * turn
+    length = min(max(np.sqrt(steps / max(turns, 1e-300)), 1.0), 20.0)
+    for t in range(len(topic)):
+        step = between[t] - before[t]
+        turn = topic[t] - between[t] - step
+        topic[t] = max(before[t] + 2.0 * length * step + length * length * turn, 0.1 * topic[t])
     topic *= total / topic.sum()
 
 
@@ -144,7 +151,9 @@ def infer_image(counts, words, alpha, eta, eta_totals, max_iter, tol):
                 break
             if inner % 2 == 1:
                 _extrapolate(before, between, topic, total)
-    return weights * (gain.reshape(T, 1) * ratio), iterations
+    for t in range(T):
+        weights[t] *= gain[t] * ratio
+    return weights, iterations
 
 
 @parallel_njit()

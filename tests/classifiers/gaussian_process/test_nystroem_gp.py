@@ -57,5 +57,5 @@ def test_more_inducing_images_than_the_rank_in_single_precision():
     found = fit_inducing(kernel, np.diagonal(kernel), np.arange(30), TARGETS, 0.1)
     mean = posterior(kernel, TARGETS, 0.1, kernel[:5], np.diagonal(kernel)[:5])[0]
     np.testing.assert_allclose(found.predict(kernel[:5], np.diagonal(kernel)[:5])[0], mean, atol=1e-3)
-    with pytest.raises(ValueError, match="not positive definite on the inducing images"):
+    with pytest.raises(ValueError, match="not positive definite"):
         fit_inducing(kernel - np.eye(30), np.diagonal(kernel), np.arange(30), TARGETS, 0.1)

@@ -187,10 +187,12 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         folds = left_out_folds(labels, FOLDS, check_random_state(self.random_state))
         if not folds:
             return None
-        scores = one_column_a_class(self.posterior_.left_out(folds))
+        # noise shrinks the soft labels; the temperature's prior is in units of the targets
+        response = max(self.posterior_.response, 1e-12)
+        scores = one_column_a_class(self.posterior_.left_out(folds) / response)
         for train, test in folds:
             scores[np.ix_(test, np.setdiff1d(labels, labels[train]))] = np.nan
-        return fit_temperature(scores, labels)
+        return fit_temperature(scores, labels) / response
 
     def _choose_inducing(self, bases: np.ndarray, size: int) -> np.ndarray:
         kernels = np.exp(-unit_scales(bases)[:, None, None] * bases) if self.input_.distances_ else bases
@@ -273,7 +275,7 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         # what overflows is an error of its own below, with the image that is to blame
         with np.errstate(over="ignore", invalid="ignore"):
             mean, variance = self.posterior_.predict(*self._covariance(rows, self_kernels))
-        variance = np.broadcast_to(variance.reshape(len(mean), -1), mean.shape)
+        variance = np.broadcast_to(variance if variance.ndim == 2 else variance[:, None], mean.shape)
         self.input_.check_finite(np.hstack([mean, variance]), rows, self_kernels)
         return mean, np.maximum(variance, 0.0)
 

@@ -86,6 +86,12 @@ class GaussianPosterior:
             mean[test] = self.targets[test] - np.linalg.solve(inverse[np.ix_(test, test)], self.solution[test])
         return mean
 
+    @property
+    def response(self) -> float:
+        """The mean share of a change of a training image's target that its mean soft label follows."""
+        half = solve_triangular(self.factor, np.eye(len(self.factor)), lower=True, check_finite=False)
+        return float(1 - self.noise * np.vdot(half, half) / len(half))
+
     def append(self, row: np.ndarray, diagonal: float, targets: np.ndarray) -> GaussianPosterior:
         """The posterior with one more labelled image: kernel ``row (n,)``, self-kernel and ``targets (C,)``."""
         n = len(row)
