@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""What a pool of images believes of its classes, given a few labels.
+
+**The graph teaches.**  Labels are diffused: scores F = K_{·L} (K_LL + σ²I)⁻¹ T, the mean of a Gaussian process with the
+diffusion kernel of the pool (see ``similarity.graph``).  T holds the classes of the n labelled images as 0/1, columns
+of unit length.  How large F is says how near the labels are; which class leads says more.  So rows are centred and
+scaled to unit length, and become soft labels P = softmax(``SOFTNESS`` · F): every image of the pool now has one.
+
+**A linear classifier learns** from the labels t_l and from all these soft labels, whose word has the weight ρ:
+
+.. math:: W = \Big(\mu I + \sum_i \omega_i x_i x_i^\top\Big)^{-1} \sum_i \omega_i x_i q_i^\top,\qquad
+          \omega_i, q_i = \begin{cases} 1,\; t_i - 1/C & i \in L\\ \rho,\; p_i - 1/C & \text{otherwise,}\end{cases}
+
+ridge regression with one-versus-rest targets.  The graph knows which images belong together, the classifier which
+directions of the vectors matter to all of them: it corrects images that sit at a wrong place in the graph, and it
+places new images for the cost of a product.  It is a step of expectation maximisation for a linear discriminant, begun
+from the graph.
+
+**Where clusters are no classes** the soft labels mislead.  With ρ → 0 nothing is left of them, and the classifier is
+the plain one of the labelled images.  ρ is chosen among ``TRUST`` by labels that were left out: the labels are cut into
+``FOLDS`` parts, each predicted by all the rest, through diffusion and classifier; the log likelihood of their classes
+decides, with a prior of ``STEP`` nats per step from the first ρ on.  The strength of diffusion is chosen likewise, in
+closed form (see ``similarity.graph.choice``).  Labels whose class has no other are not counted: it would be unknown.
+
+**How sure.**  Scores become probabilities by a softmax whose sharpness is fitted to the same left-out predictions (see
+``similarity.graph.choice``).
+
+**Cost** for N images, m eigenvectors, d dimensions, n labels: a Cholesky factor, d³/3, for each ρ once; N (m + 2d) C
+per answer; ``FOLDS`` times about that when the number of labels has grown by a tenth.  In large pools ``TAUGHT`` images
+teach the classifier, and speak for all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from patchbag.similarity.graph.choice import (
+    NOISE,
+    STEP,
+    USUAL,
+    Sharpness,
+    choose_diffusion,
+    directions,
+    fit_sharpness,
+    one_hot,
+    soften,
+)
+from patchbag.similarity.graph.diffusion import DiffusionBasis
+from patchbag.similarity.graph.image_graph import ImageGraph
+
+SOFTNESS = 10.0
+RIDGE = 0.2
+TRUST = (0.1, 0.01, 0.001, 0.0001)
+FOLDS = 8
+TAUGHT = 10_000
+GROWTH = 1.1  # of the number of labels, from which on everything is chosen anew
+
+
+class PoolBeliefs:
+    """Probabilities of the classes of all images of a pool.
+
+    Parameters
+    ----------
+    graph : the pool
+    random : draws the images that teach the classifier where they are too many
+
+    Classes are numbered from 0 on in the order of their first label.
+    """
+
+    def __init__(self, graph: ImageGraph, random: np.random.RandomState) -> None:
+        self.graph = graph
+        self.images = np.empty(0, int)
+        self.codes = np.empty(0, int)
+        self.trust = TRUST[0]
+        self.sharpness = Sharpness()
+        n = len(graph)
+        self._taught = np.arange(n) if n <= TAUGHT else np.sort(random.permutation(n)[:TAUGHT])
+        self._speaks_for = np.float32(n / len(self._taught))
+        self._vectors = graph.vectors if n <= TAUGHT else graph.vectors[self._taught]
+        moment = self._speaks_for * (self._vectors.T @ self._vectors)
+        ridge = np.float32(RIDGE) * np.eye(len(moment), dtype=np.float32)
+        self._factors = {t: cho_factor(np.float32(t) * moment + ridge, lower=True, check_finite=False) for t in TRUST}
+        self._solved = {t: np.empty((0, len(moment)), np.float32) for t in TRUST}
+        self._diffuse_with(USUAL[0])
+        self._chosen_at = 0
+        self._scores: np.ndarray | None = None
+
+    def _diffuse_with(self, alpha: float) -> None:
+        self.alpha = alpha
+        self.basis = DiffusionBasis.from_graph(self.graph, alpha)
+        self.features = self.basis.features.astype(np.float32)
+        self._teachers = self.features if len(self._taught) == len(self.graph) else self.features[self._taught]
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.codes.max()) + 1 if len(self.codes) else 0
+
+    def learn(self, image: int, code: int) -> None:
+        """One label more."""
+        self.images = np.append(self.images, image)
+        self.codes = np.append(self.codes, code)
+        for trust, factor in self._factors.items():
+            row = cho_solve(factor, self.graph.vectors[image], check_finite=False)
+            self._solved[trust] = np.vstack([self._solved[trust], row])
+        self._scores = None
+
+    def scores(self) -> np.ndarray:
+        """(N, C) scores of the linear classifier; there must be a label."""
+        if self._scores is None:
+            if len(self.images) >= GROWTH * self._chosen_at:
+                self._choose()
+                self._chosen_at = len(self.images)
+            self._scores = self.graph.vectors @ self.classifier()
+        return self._scores
+
+    def probabilities(self) -> np.ndarray:
+        """(N, C) calibrated probabilities."""
+        return soften(self.scores().copy(), np.exp(self.sharpness.log))
+
+    def classifier(self) -> np.ndarray:
+        """Weights (d, C) of the linear classifier."""
+        moment, true = self._targets(np.arange(len(self.images)), self.codes)
+        rows, solved = self.graph.vectors[self.images], self._solved[self.trust]
+        sums = np.float32(self.trust) * moment + rows.T @ true
+        weights = cho_solve(self._factors[self.trust], sums, check_finite=False)
+        return np.asarray(weights - solved.T @ _correction(rows @ solved.T, rows @ weights, self.trust))
+
+    def _targets(self, labels: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Σ x q' (d, C) over the images without a label, and q (n, C) of those with one."""
+        images = self.images[labels]
+        soft = soften(directions(self._teachers @ diffused_weights(self.basis, images, codes)), SOFTNESS)
+        soft -= np.float32(1.0 / soft.shape[1])
+        place = np.minimum(np.searchsorted(self._taught, images), len(self._taught) - 1)
+        soft[place[self._taught[place] == images]] = 0.0
+        true = one_hot(codes).astype(np.float32) - np.float32(1.0 / soft.shape[1])
+        return self._speaks_for * (self._vectors.T @ soft), true
+
+    # --- what the labels choose ----------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        alpha, _ = choose_diffusion(self.graph, self.images, self.codes, mixes=(0.0,))
+        if alpha != self.alpha:
+            self._diffuse_with(alpha)
+        codes, scores = self.left_out_scores()
+        best = -np.inf
+        for step, trust in enumerate(TRUST if len(codes) else ()):
+            sharpness = fit_sharpness(scores[trust], codes)
+            if sharpness.log_likelihood - STEP * step > best:
+                best, self.trust, self.sharpness = sharpness.log_likelihood - STEP * step, trust, sharpness
+
+    def left_out_scores(self) -> tuple[np.ndarray, dict[float, np.ndarray]]:
+        """Classes (n',) of the labels that can be left out, and their scores (n', C) for every ρ; -inf for a class that
+        no label is left of.
+        """
+        parts = np.empty(len(self.codes), int)
+        # labels of a class go to different parts as far as they can
+        parts[np.argsort(self.codes, kind="stable")] = np.arange(len(self.codes)) % FOLDS
+        rows = self.graph.vectors[self.images]
+        products = {trust: rows @ solved.T for trust, solved in self._solved.items()}
+        classes = [np.empty(0, int)]
+        scores = {trust: [np.empty((0, self.n_classes))] for trust in TRUST}
+        for part in range(FOLDS):
+            inside = np.flatnonzero(parts != part)
+            outside = np.flatnonzero((parts == part) & np.isin(self.codes, self.codes[inside]))
+            kept, codes = np.unique(self.codes[inside], return_inverse=True)
+            if not len(outside) or len(kept) < 2:
+                continue
+            moment, true = self._targets(inside, codes)
+            for trust, solved in self._solved.items():
+                predicted = solved @ (np.float32(trust) * moment + rows[inside].T @ true)
+                product = products[trust]
+                rest = _correction(product[np.ix_(inside, inside)], predicted[inside], trust)
+                held = np.full((len(outside), self.n_classes), -np.inf)
+                held[:, kept] = predicted[outside] - product[np.ix_(outside, inside)] @ rest
+                scores[trust].append(held)
+            classes.append(self.codes[outside])
+        return np.concatenate(classes), {trust: np.vstack(parts) for trust, parts in scores.items()}
+
+
+def diffused_weights(basis: DiffusionBasis, images: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """(m, C) weights of the features of an image in its diffused scores, given the classes of some images."""
+    targets = one_hot(codes)
+    targets /= np.sqrt(targets.sum(axis=0))
+    features = basis.features[images]
+    kernel = features @ features.T + np.diag(basis.own[images] + NOISE)
+    return np.asarray(features.T @ np.linalg.solve(kernel, targets), dtype=np.float32)
+
+
+def _correction(product: np.ndarray, predicted: np.ndarray, trust: float) -> np.ndarray:
+    """(n, C) what the n labelled images change, which the Cholesky factor has with the weight ρ (Woodbury's identity).
+
+    Parameters
+    ----------
+    product : (n, n) X A⁻¹ X' of their vectors X, with the matrix A of the factor
+    predicted : (n, C) X A⁻¹ b
+    """
+    return np.asarray(np.linalg.solve(product + np.eye(len(product), dtype=product.dtype) / (1.0 - trust), predicted))
