@@ -72,6 +72,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "DeepPatches": (lambda: patchbag.DeepPatches(size=96), make_images),
     "DefiniteKernel": (patchbag.DefiniteKernel, make_kernel),
     "DenseSIFT": (patchbag.DenseSIFT, make_images),
+    "DiffusionKernel": (lambda: patchbag.DiffusionKernel(entry_power=1.0), make_vectors),
     "FeatureChannels": (lambda: patchbag.FeatureChannels([("sift", patchbag.DenseSIFT())]), make_images),
     "FisherVector": (patchbag.FisherVector, make_statistics),
     "GaussianProcessClassifier": (patchbag.GaussianProcessClassifier, make_kernel),
@@ -109,7 +110,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 }
 # public classes with tests of their own: they take folders, pools, kernels of pools, several labels per image
 BASES = {"FeatureExtractor", "Kernel", "StatisticsTransformer"}
-OTHERS = {"ActiveLearner", "Categorizer", "GaussianProcessQuery", "MultilabelSVM"}
+OTHERS = {"ActiveLearner", "Categorizer", "GaussianProcessQuery", "MultilabelSVM", "PoolLearner"}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the counts vary no more than independent draws"),

@@ -140,7 +140,7 @@ def test_the_command_line_trains_predicts_and_evaluates(picture_folder, tmp_path
 def test_active_labels_a_folder_and_takes_it_up_again(picture_folder):
     pool = picture_folder / "unlabelled"
     (picture_folder / "stripes").rename(pool)
-    arguments = ["active", picture_folder, "-j", 1, *options("gp-fisher")]
+    arguments = ["active", picture_folder, "-j", 1, "-r", "gp-fisher", *options("gp-fisher")]
     result = run(*arguments, answers="stripes\n3\ns\nq\n")
     assert result.exit_code == 0, result.output
     assert "2 new labels, 10 of 36 images without one" in result.output and "1 bars   2 diagonals" in result.output
@@ -155,17 +155,32 @@ def test_active_labels_a_folder_and_takes_it_up_again(picture_folder):
 def test_active_leaves_broken_images_out_and_says_so(picture_folder):
     (picture_folder / "new.png").write_text("text")
     (picture_folder / "bars" / "00.png").rename(picture_folder / "00.png")
-    result = run("active", picture_folder, "-j", 1, *options("gp-fisher"), answers="q\n")
+    result = run("active", picture_folder, "-j", 1, "-r", "gp-fisher", *options("gp-fisher"), answers="q\n")
     assert result.exit_code == 0 and "left out 1 of 37" in result.output and "00.png" in result.output
 
 
 def test_active_simulates_a_labelled_folder(picture_folder, tmp_path):
-    arguments = ["--runs", 2, "--rounds", 6, "-c", "margin", "-o", tmp_path / "curve", "-j", 1, *options("gp-fisher")]
-    result = run("active", picture_folder, "--simulate", *arguments)
+    arguments = [
+        "--runs",
+        2,
+        "--rounds",
+        6,
+        "-o",
+        tmp_path / "curve",
+        "-j",
+        1,
+        "-r",
+        "gp-fisher",
+        *options("gp-fisher"),
+    ]
+    result = run("active", picture_folder, "--simulate", "-c", "margin", "--start", 1, *arguments)
     assert result.exit_code == 0, result.output
     assert "margin: " in result.output and "random: " in result.output
     data = json.loads((tmp_path / "curve.json").read_text())
     assert data["n_labels"] == list(range(3, 10)) and set(data["curves"]) == {"margin", "random"}
+    result = run("active", picture_folder, "--simulate", *arguments)
+    data = json.loads((tmp_path / "curve.json").read_text())
+    assert data["n_labels"] == list(range(1, 7)) and list(data["curves"]) == ["representative", "random"]
     assert (tmp_path / "curve.png").exists()
 
 
@@ -175,7 +190,7 @@ def test_active_explains_what_it_cannot_do(picture_folder, tmp_path):
         ((tmp_path / "empty",), "has no images"),
         ((picture_folder,), "every image has a label"),
         ((picture_folder / "bars", "--simulate"), "none has a label"),
-        ((picture_folder, "-c", "magic"), "must be one of uncertainty"),
+        ((picture_folder, "-c", "magic"), "must be one of representative, uncertainty"),
         ((picture_folder, "-r", "magic"), "no recipe 'magic'"),
     ]
     for arguments, message in cases:

@@ -2,6 +2,7 @@
 # The public names and where they live; patchbag/__init__.py imports them when they are first used.
 
 from .active.learner import ActiveLearner as ActiveLearner
+from .active.pool_learner import PoolLearner as PoolLearner
 from .active.query import GaussianProcessQuery as GaussianProcessQuery
 from .active.simulation import simulate as simulate
 from .bags import Bags as Bags
@@ -55,6 +56,7 @@ from .registry import storable as storable
 from .runtime import runtime_context as runtime_context
 from .similarity.base import Kernel as Kernel
 from .similarity.definite import DefiniteKernel as DefiniteKernel
+from .similarity.graph.kernel import DiffusionKernel as DiffusionKernel
 from .similarity.histograms.context import ContextualHistograms as ContextualHistograms
 from .similarity.histograms.kernel import HistogramKernel as HistogramKernel
 from .similarity.inner_product import InnerProductKernel as InnerProductKernel

@@ -22,6 +22,7 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from patchbag.classifiers.fusion import LateFusionClassifier
+from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
@@ -245,6 +246,14 @@ add_recipe(
     lambda: fisher(64),
     lambda: [("kernel", InnerProductKernel())],
     gaussian_process,
+)
+add_recipe(
+    "deep-gp",
+    "pooled vectors of a network, Gaussian process",
+    "kapoor2010 §4",
+    pooled,
+    classifier=lambda: [("classifier", GaussianProcessClassifier(InnerProductKernel()))],
+    features="deep-pooled",
 )
 add_recipe(
     "gp-combined",

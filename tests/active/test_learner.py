@@ -8,9 +8,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import cohen_kappa_score
 from sklearn.metrics.pairwise import rbf_kernel
 
-from patchbag.active.learner import ActiveLearner, is_missing
+from patchbag.active.checks import is_missing
+from patchbag.active.learner import ActiveLearner
 from patchbag.active.query import GaussianProcessQuery
-from patchbag.active.stopping import judge, kappa
+from patchbag.active.stopping import ErrorEstimate, judge, kappa
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 
 RNG = np.random.default_rng(0)
@@ -189,29 +190,29 @@ def test_stopping_hint_waits_for_settled_predictions():
     for i in range(75, 80):
         settled.teach([i], [Y[i]])
     assert settled.stopping_hint().stop
-    assert settled.stopping_hint().expected_error < 0.3
+    assert settled.stopping_hint().error.expected < 0.3
 
 
 @pytest.mark.parametrize("taught", [[], [0, 3]])
 def test_stopping_hint_judges_nothing_before_two_classes_have_labels(taught):
     hint = ActiveLearner(classes=["ant", "bee", "cow"]).fit(K).teach(taught, Y[taught]).stopping_hint()
     assert not hint.stop and "nothing to judge yet" in hint.reason
-    assert np.isnan(hint.expected_error) and np.isnan(hint.agreement)
+    assert np.isnan(hint.error.expected) and np.isnan(hint.agreement)
 
 
 def test_expected_error_is_that_of_the_images_left():
     learner = ActiveLearner(noise=1e-3).fit(K).teach(np.arange(60), Y[:60]).skip([60, 61])
     expected = 1 - learner.predict_proba()[62:].max(axis=1).mean()
-    assert learner.stopping_hint().expected_error == pytest.approx(expected)
+    assert learner.stopping_hint().error.expected == pytest.approx(expected)
     assert expected > 1.2 * (1 - learner.predict_proba().max(axis=1).mean())
 
 
 def test_only_the_latest_rounds_of_the_window_count():
     kappas = [0.2, 0.4, 1.0, 0.98, 0.99]
-    hint = judge(kappas, 3, 0.985, 2, 10, 0.1)
+    hint = judge(kappas, 3, 0.985, 2, 10, ErrorEstimate(0.1))
     assert hint.stop and hint.agreement == pytest.approx(0.99)
-    assert not judge(kappas, 4, 0.985, 2, 10, 0.1).stop
-    early = judge(kappas[2:], 4, 0.9, 2, 10, 0.1)
+    assert not judge(kappas, 4, 0.985, 2, 10, ErrorEstimate(0.1)).stop
+    early = judge(kappas[2:], 4, 0.9, 2, 10, ErrorEstimate(0.1))
     assert not early.stop and "fewer than 5 rounds" in early.reason
     learner = ActiveLearner(window=3).fit(K).teach([0, 1, 2], Y[:3])
     for i in range(3, 60):
@@ -247,11 +248,11 @@ def test_every_criterion_learns_the_pool(criterion):
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: ActiveLearner("best").fit(K), "criterion must be one of"),
-        (lambda: ActiveLearner(batch="all").fit(K), "batch must be one of"),
-        (lambda: ActiveLearner(cold_start="hot").fit(K), "cold_start must be one of"),
+        (lambda: ActiveLearner("best").fit(K), "'criterion' parameter"),
+        (lambda: ActiveLearner(batch="all").fit(K), "'batch' parameter"),
+        (lambda: ActiveLearner(cold_start="hot").fit(K), "'cold_start' parameter"),
         (lambda: ActiveLearner("entropy", batch="per_class").fit(K), "per_class"),
-        (lambda: ActiveLearner(noise=0).fit(K), "noise must be > 0"),
+        (lambda: ActiveLearner(noise=0).fit(K), "'noise' parameter"),
         (lambda: ActiveLearner().fit(-K), "not positive semidefinite: eigenvalues from -"),
         (lambda: ActiveLearner().fit(K - 0.6 * np.eye(90)), "not positive semidefinite.*pass repair=True"),
         (lambda: ActiveLearner().fit(np.triu(K)), "not symmetric"),

@@ -108,5 +108,5 @@ def test_few_classes_use_a_list_only_on_request():
 
 @pytest.mark.parametrize("shortlist", ["all", 0, -3])
 def test_a_list_has_a_length(shortlist):
-    with pytest.raises(ValueError, match="shortlist must be"):
+    with pytest.raises(ValueError, match="'shortlist' parameter"):
         ActiveLearner(shortlist=shortlist).fit(K)

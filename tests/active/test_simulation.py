@@ -10,6 +10,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from patchbag.active import simulation
 from patchbag.active.learner import ActiveLearner
 from patchbag.active.simulation import LearningCurves, simulate
+from patchbag.metrics import mean_class_accuracy
+from patchbag.similarity.graph.image_graph import ImageGraph
 
 RNG = np.random.default_rng(0)
 
@@ -23,10 +25,11 @@ def unbalanced():
 
 
 KERNEL, Y = unbalanced()
+PAPER = {"n_start": 1, "n_test": 10}  # kapoor2010
 
 
 def test_uncertainty_learns_faster_than_random_on_unbalanced_classes():
-    curves = simulate(KERNEL, Y, n_labels=25, n_runs=12, random_state=0)
+    curves = simulate(KERNEL, Y, n_labels=25, n_runs=12, **PAPER)
     np.testing.assert_array_equal(curves.n_labels, np.arange(3, 26))
     assert curves.mean("uncertainty")[-10:].mean() > curves.mean("random")[-10:].mean() + 0.01
     target = curves.mean("random")[-1]
@@ -34,15 +37,15 @@ def test_uncertainty_learns_faster_than_random_on_unbalanced_classes():
 
 
 def test_strategies_start_from_the_same_images_and_runs_repeat():
-    a = simulate(KERNEL, Y, n_labels=8, n_runs=3, random_state=1)
-    b = simulate(KERNEL, Y, n_labels=8, n_runs=3, random_state=1)
+    a = simulate(KERNEL, Y, n_labels=8, n_runs=3, random_state=1, **PAPER)
+    b = simulate(KERNEL, Y, n_labels=8, n_runs=3, random_state=1, **PAPER)
     np.testing.assert_array_equal(a.scores["uncertainty"][:, 0], a.scores["random"][:, 0])
     np.testing.assert_array_equal(a.scores["uncertainty"], b.scores["uncertainty"])
 
 
 def test_cold_start_batches_and_own_strategies():
     criteria = {"mine": {"criterion": "influence", "cold_start": "farthest"}}
-    curves = simulate(KERNEL, Y, criteria=criteria, n_labels=20, n_start=0, batch_size=6, n_runs=2, random_state=0)
+    curves = simulate(KERNEL, Y, criteria=criteria, n_labels=20, batch_size=6, n_runs=2)
     np.testing.assert_array_equal(curves.n_labels, [1, 7, 13, 19, 20])
     assert curves.mean("mine")[-1] > curves.mean("mine")[0]
 
@@ -72,7 +75,7 @@ def made(monkeypatch):
 
 def test_test_images_are_never_asked_for(made):
     available = len(Y) - 3 * 10
-    simulate(KERNEL, Y, n_labels=available, n_runs=2, n_test=10, batch_size=40, random_state=0)
+    simulate(KERNEL, Y, n_labels=available, n_runs=2, batch_size=40, **PAPER)
     assert len(made) == 4
     for learner in made:
         assert learner.n_labels_ == available and not learner.available_.any()
@@ -83,7 +86,7 @@ def test_test_images_are_never_asked_for(made):
 def test_the_papers_protocol_picks_one_image_a_class_and_round(made):
     four = np.arange(200) % 4
     criteria = ["uncertainty", "margin", "variance", "random"]
-    options = {"n_labels": 22, "batch_size": 4, "batch": "per_class", "noise": 1e-5, "n_runs": 1, "random_state": 0}
+    options = {"n_labels": 22, "batch_size": 4, "batch": "per_class", "noise": 1e-5, "n_runs": 1, **PAPER}
     curves = simulate(KERNEL + 0.1 * (four[:, None] == four), four, criteria=criteria, **options)
     np.testing.assert_array_equal(curves.n_labels, [4, 8, 12, 16, 20, 22])
     assert [learner.criterion for learner in made] == criteria
@@ -95,7 +98,7 @@ def test_the_papers_protocol_picks_one_image_a_class_and_round(made):
 
 def test_noise_and_batch_reach_the_learners_unless_a_strategy_has_its_own(made):
     own = {"plain": {"criterion": "uncertainty"}, "own": {"criterion": "uncertainty", "batch": "top", "noise": 0.5}}
-    simulate(KERNEL, Y, criteria=own, n_labels=9, batch_size=3, n_runs=1, noise=0.2, batch="per_class", random_state=0)
+    simulate(KERNEL, Y, criteria=own, n_labels=9, batch_size=3, n_runs=1, noise=0.2, batch="per_class", **PAPER)
     assert [(learner.noise, learner.batch) for learner in made] == [(0.2, "per_class"), (0.5, "top")]
 
 
@@ -128,4 +131,20 @@ def test_curves_carry_mean_and_standard_error():
 )
 def test_bad_input_is_a_clear_error(arguments, message):
     with pytest.raises(ValueError, match=message):
-        simulate(KERNEL, **{"y": Y, **arguments})
+        simulate(KERNEL, **{"y": Y, **PAPER, **arguments})
+
+
+def test_a_graph_is_asked_from_nothing_and_judged_on_all_images_without_a_label(monkeypatch):
+    y = np.repeat(np.array(["a", "b", "c"]), [60, 60, 6])
+    graph = ImageGraph.from_vectors(np.eye(8)[np.searchsorted(["a", "b", "c"], y)] + 0.15 * RNG.random((126, 8)))
+    judged = []
+    monkeypatch.setattr(
+        simulation,
+        "mean_class_accuracy",
+        lambda truth, predicted: (judged.append(len(truth)), mean_class_accuracy(truth, predicted))[1],
+    )
+    curves = simulate(graph, y, n_labels=4, n_runs=3)
+    assert list(curves.scores) == ["representative", "random"]
+    assert judged == [125, 124, 123, 122] * 6
+    assert curves.mean("representative")[2] == 1.0 > curves.mean("random")[2]
+    assert curves.confusions["representative"].sum() == 3 * 122

@@ -89,7 +89,7 @@ def test_curves_compare_the_criterion_with_random_choice_and_repeat(tmp_path):
     rare = np.repeat(["few", "many"], [30, 270])
     points = np.random.default_rng(2).normal(size=(300, 2)) + 2.0 * (rare == "few")[:, None]
     kernel = np.exp(-0.5 * ((points[:, None] - points) ** 2).sum(axis=2))
-    curves, again = (learning_curves(kernel, rare, rounds=30, runs=4, seed=1) for _ in range(2))
+    curves, again = (learning_curves(kernel, rare, "uncertainty", 30, 4, 1, start=1) for _ in range(2))
     assert list(curves.scores) == ["uncertainty", "random"] and curves.n_labels[[0, -1]].tolist() == [2, 32]
     assert all(np.array_equal(curves.scores[k], again.scores[k]) for k in curves.scores)
     assert curves.mean("uncertainty")[-1] > curves.mean("random")[-1]
@@ -102,23 +102,24 @@ def test_curves_compare_the_criterion_with_random_choice_and_repeat(tmp_path):
 
 
 def test_rounds_beyond_the_pool_are_cut_and_random_alone_is_one_curve():
-    curves = learning_curves(two_groups(12), list("ab" * 6), criterion="random", rounds=500, runs=1)
-    assert list(curves.scores) == ["random"] and curves.n_labels[-1] == 8
+    curves = learning_curves(two_groups(12), list("ab" * 6), "random", rounds=500, runs=1)
+    assert list(curves.scores) == ["random"] and curves.n_labels[-1] == 11
     assert summarise(curves).startswith("random")
-    assert "500 rounds were cut to 6: " in summarise(curves, 500)
-    assert "cut" not in summarise(curves, 6) + summarise(curves)
+    assert "500 rounds were cut: " in summarise(curves, 500) and "cut" not in summarise(curves)
+    first = learning_curves(two_groups(12), list("ab" * 6), "random", rounds=500, runs=1, start=1)
+    assert first.n_labels[[0, -1]].tolist() == [2, 10]
 
 
 def test_a_summary_says_what_it_rests_on_and_gives_one_run_no_error():
-    one, three = (learning_curves(two_groups(12), list("ab" * 6), rounds=4, runs=runs) for runs in (1, 3))
-    assert "±" not in summarise(one) and "from 1 run with 4 test images" in summarise(one)
+    one, three = (learning_curves(two_groups(12), list("ab" * 6), "margin", 4, runs) for runs in (1, 3))
+    assert "±" not in summarise(one) and "on 8 images that had no label at the end; 1 run" in summarise(one)
     error = 100 * three.standard_error("random")[-1]
-    assert f" ± {error:.1f} % after 6 labels" in summarise(three)
-    assert "from 3 runs, each with 4 test images of its own" in summarise(three)
+    assert f" ± {error:.1f} % after 4 labels" in summarise(three)
+    assert "3 runs, ± is" in summarise(three)
 
 
 def test_too_little_to_simulate_is_a_clear_error():
     with pytest.raises(ValueError, match="all 5 images are of the class x"):
-        learning_curves(np.eye(5), ["x"] * 5)
-    with pytest.raises(ValueError, match="class 'b' has 2 images; a simulation needs 3"):
-        learning_curves(np.eye(6), list("aaaabb"))
+        learning_curves(np.eye(5), ["x"] * 5, "margin")
+    with pytest.raises(ValueError, match="class 'b' has 2 images; a simulation with 1 first per class needs 3"):
+        learning_curves(np.eye(6), list("aaaabb"), "margin", start=1)

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from patchbag.active.learner import ActiveLearner
+from patchbag.active.pool_learner import PoolLearner
 from patchbag.cli.dialogue import check_pool, help_text, label_images, move_answered, parse_answer
 from patchbag.collection import CollectionError, open_collection
 from patchbag.collection.labels import LabelFile
+from patchbag.similarity.graph.image_graph import ImageGraph
 
 
 @pytest.fixture
@@ -51,7 +54,12 @@ class Person:
 
     def label(self, folder, book, **options) -> int:
         images = open_collection(folder, book)
-        return label_images(images, two_groups(len(images)), book, ask=self.ask, tell=self.seen.append, **options)
+        make = learner_of(two_groups(len(images)))
+        return label_images(images, make, book, ask=self.ask, tell=self.seen.append, **options)
+
+
+def learner_of(kernel):
+    return lambda labels: ActiveLearner(random_state=0).fit(kernel, labels)
 
 
 def asked(person: Person, root) -> list[str]:
@@ -152,7 +160,7 @@ def test_a_cold_start_without_any_label_works(folder, tmp_path):
     for name in ("cat", "dog"):
         (folder / name).rename(folder / "unlabelled" / name)
     person = Person("x", "y", "x")
-    assert person.label(folder, LabelFile.open(tmp_path / "l.csv"), seed=1) == 3
+    assert person.label(folder, LabelFile.open(tmp_path / "l.csv")) == 3
     assert "no guess yet" in person.seen[1] and any("guess: " in line for line in person.seen)
 
 
@@ -218,9 +226,18 @@ def test_the_person_is_told_when_predictions_have_settled(tmp_path):
         name = next(line for line in reversed(seen) if "without a label" in line).split()[0]
         return "ab"[int(name.split("/")[-1][:-4]) % 2]
 
-    given = label_images(images, kernel, LabelFile(tmp_path / "l.csv"), ask=ask, tell=seen.append)
+    given = label_images(images, learner_of(kernel), LabelFile(tmp_path / "l.csv"), ask=ask, tell=seen.append)
     assert given == 28
     assert sum("is a good idea now" in line for line in seen) == 1
+    seen.clear()
+    for image in images.names:
+        LabelFile(tmp_path / "l.csv").drop(image)
+    images = open_collection(tmp_path / "pool")
+    graph = ImageGraph.from_kernel(kernel)
+    make = lambda labels: PoolLearner(random_state=0).fit(graph, labels)  # noqa: E731
+    assert label_images(images, make, LabelFile(tmp_path / "m.csv"), ask=ask, tell=seen.append, rounds=10) == 10
+    last = [line for line in seen if "without a label" in line][-1]
+    assert "(19 without a label, about 0 % wrong, between " in last
 
 
 @pytest.mark.parametrize(("name", "text"), [("l.csv", "image,label\r\na.png,cat\r\n"), ("l.json", '{"a.png": "cat"}')])

@@ -33,7 +33,7 @@ teach the classifier, and speak for all.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from patchbag.similarity.graph.choice import (
     NOISE,
@@ -116,7 +116,16 @@ class PoolBeliefs:
 
     def probabilities(self) -> np.ndarray:
         """(N, C) calibrated probabilities."""
-        return soften(self.scores().copy(), np.exp(self.sharpness.log))
+        return soften(self.scores().astype(float), np.exp(self.sharpness.log))
+
+    def remaining_variance(self, noise: float) -> np.ndarray:
+        """(N,) share of the variance under the diffusion kernel that the labels leave, own part left aside."""
+        features, own = self.basis.features[self.images], self.basis.own[self.images]
+        factor = np.linalg.cholesky(features @ features.T + np.diag(own + noise)).astype(np.float32)
+        explained = solve_triangular(factor, features.astype(np.float32), lower=True, check_finite=False)
+        seen = self.features @ explained.T
+        whole = np.maximum(1.0 - self.basis.own, 1e-12)
+        return np.asarray(np.clip(1.0 - np.einsum("ij,ij->i", seen, seen) / whole, 0.0, 1.0))
 
     def classifier(self) -> np.ndarray:
         """Weights (d, C) of the linear classifier."""

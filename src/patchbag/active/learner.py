@@ -19,33 +19,31 @@ the image's mean similarity to the pool, so that outliers wait.
 (``shortlist``); a list grows as it is used up.  ``shortlist=None`` lets them choose among all images, as the paper
 does.
 
-**Unseen classes.**  ``classes`` lists classes that are known before any label of them; a label outside a given list
-is an error, without a list new labels open new classes.  ``novelty()`` is the probability that an image belongs to
-none of the classes seen.
-
-**Skip.**  ``skip(i)`` takes an image out of the queries without a label.
+**Unseen classes.**  ``novelty()`` is the probability that an image belongs to none of the classes seen.
 
 **Stopping.**  ``stopping_hint()`` compares the predicted classes of the pool before and after the latest labels
 (Cohen's kappa, stabilising predictions, Bloodgood & Vijay-Shanker 2009): labels that change nothing are not worth
 asking for.
 
-Conventions follow scikit-activeml: unlabelled is ``missing_label`` (NaN, None or a value), ``query`` returns indices
-and on request utilities of shape (batch_size, N) with NaN for images that could not be chosen.
+Conventions follow scikit-activeml: ``query`` returns indices and on request utilities of shape (batch_size, N) with NaN
+for images that could not be chosen.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.active.checks import check_pool_kernel, is_missing
+from patchbag.active.checks import check_pool_kernel
 from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, utilities_by_class
+from patchbag.active.labels import LabelledPool
 from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
-from patchbag.active.stopping import StoppingHint, judge, kappa
+from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
 from patchbag.runtime import check_random_state
 
@@ -56,7 +54,7 @@ DOUBTING = ("uncertainty", "margin", "entropy", "one_vs_all")
 REFERENCE = 500  # images in which "influence" looks for doubt
 
 
-class ActiveLearner(BaseEstimator):
+class ActiveLearner(LabelledPool):
     """A pool of images, a Gaussian process over it, and the choice of what to label next.
 
     Parameters
@@ -78,6 +76,20 @@ class ActiveLearner(BaseEstimator):
     >>> learner.teach([first], ["cat"]).n_labels_
     1
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "criterion": [StrOptions(set(CRITERIA))],
+        "noise": [Interval(Real, 0, None, closed="neither")],
+        "batch": [StrOptions(set(BATCHES))],
+        "cold_start": [StrOptions(set(COLD_STARTS))],
+        "shortlist": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
+        "classes": ["array-like", None],
+        "missing_label": "no_validation",
+        "window": [Interval(Integral, 1, None, closed="left")],
+        "agreement": [Interval(Real, 0, 1, closed="both")],
+        "repair": ["boolean"],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -112,102 +124,38 @@ class ActiveLearner(BaseEstimator):
         """Start with a pool: its kernel ``X (N, N)`` and labels ``y (N,)``, some or all of them missing."""
         return self._fit(check_pool_kernel(X, self.repair), y)
 
-    def _check_parameters(self) -> None:
-        for name, value, allowed in (
-            ("criterion", self.criterion, CRITERIA),
-            ("batch", self.batch, BATCHES),
-            ("cold_start", self.cold_start, COLD_STARTS),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-        if not self.noise > 0:
-            raise ValueError(f"noise must be > 0, got {self.noise}")
-        if self.shortlist not in ("auto", None) and (isinstance(self.shortlist, str) or not self.shortlist >= 1):
-            raise ValueError(f"shortlist must be 'auto', None or a number of images from 1 on, got {self.shortlist!r}")
-        if self.batch == "per_class" and self.criterion not in ONE_BY_ONE:
-            raise ValueError(f"batch='per_class' needs uncertainty, margin or variance, got {self.criterion!r}")
-
     def _fit(self, kernel: np.ndarray, y: Any = None) -> Self:
         """``fit`` with a kernel that has passed the check, which costs more than many rounds."""
-        self._check_parameters()
+        self._validate_params()
+        if self.batch == "per_class" and self.criterion not in ONE_BY_ONE:
+            raise ValueError(f"batch='per_class' needs uncertainty, margin or variance, got {self.criterion!r}")
         self.posterior_ = PoolPosterior(kernel, float(self.noise))
         n = len(kernel)
         self.random_ = check_random_state(self.random_state)
         if self.criterion == "influence":
             self.posterior_.watch(self.random_.permutation(n)[:REFERENCE])
-        self.classes_: list[Any] = []
-        self.labels_: dict[int, Any] = {}
-        self.available_ = np.ones(n, bool)
-        self.kappas_: list[float] = []
-        self._predicted: np.ndarray | None = None
         self._typical: np.ndarray | None = None
-        self._skipped = np.zeros(n, bool)
         self._coordinates: np.ndarray | None = None
         self._lists: dict[int, np.ndarray] = {}
-        for label in [] if self.classes is None else list(self.classes):
-            self._column(label)
-        if y is not None:
-            y = list(y)
-            if len(y) != n:
-                raise ValueError(f"the pool has {n} images but y has {len(y)} labels")
-            known = np.flatnonzero(~is_missing(y, self.missing_label))
-            self.teach(known, [y[i] for i in known])
+        self._start(n, y)
         return self
 
-    @property
-    def n_labels_(self) -> int:
-        return len(self.labels_)
+    def _open_class(self) -> None:
+        self.posterior_.add_class()
 
-    def teach(self, indices: Any, labels: Any) -> Self:
-        """Learn the labels of images of the pool."""
-        check_is_fitted(self, "posterior_")
-        indices, labels = np.atleast_1d(np.asarray(indices)), list(np.atleast_1d(np.asarray(labels, dtype=object)))
-        if len(indices) != len(labels):
-            raise ValueError(f"got {len(indices)} images and {len(labels)} labels")
-        if np.any(is_missing(labels, self.missing_label)):
-            raise ValueError("cannot teach a missing label; call skip for images that cannot be labelled")
-        images = [self._image(index) for index in indices]
-        # everything is checked before anything is learned: a bad label must not leave half a batch behind
-        for i, (image, label) in enumerate(zip(images, labels)):
-            if image in self.labels_ or image in images[:i]:
-                known = self.labels_.get(image, labels[images.index(image)])
-                raise ValueError(f"image {image} already has the label {known!r}; fit again to change it")
-            if self.classes is not None and label not in self.classes_:
-                raise ValueError(f"label {label!r} is not one of the classes {self.classes_}; add it to classes=")
-        for image, label in zip(images, labels):
-            self.posterior_.add_label(image, self._column(label))
-            self.labels_[image] = label
-            self.available_[image] = False
-        if len(indices):
-            self._track_agreement()
-        return self
+    def _learn(self, image: int, column: int) -> None:
+        self.posterior_.add_label(image, 1 + column)
+
+    def _leading(self) -> np.ndarray:
+        return np.asarray(np.argmax(self.posterior_._mean[1:], axis=0))
 
     def skip(self, indices: Any) -> Self:
         """Never ask for these images."""
-        check_is_fitted(self, "posterior_")
-        for index in np.atleast_1d(np.asarray(indices)):
-            image = self._image(index)
-            self.available_[image], self._skipped[image] = False, True
+        super().skip(indices)
         self._lists.clear()
         return self
 
-    def _image(self, index: Any) -> int:
-        n = len(self.available_)
-        if not isinstance(index, int | np.integer) or not 0 <= index < n:
-            raise ValueError(f"image {index} is not in the pool, which has images 0 to {n - 1}")
-        return int(index)
-
-    def _column(self, label: Any) -> int:
-        if label in self.classes_:
-            return self.classes_.index(label) + 1
-        self.classes_.append(label)
-        return self.posterior_.add_class()
-
     # --- what is believed ----------------------------------------------------------------------------------------
-
-    def _seen(self) -> np.ndarray:
-        labels = set(self.labels_.values())
-        return np.array([i + 1 for i, label in enumerate(self.classes_) if label in labels], dtype=int)
 
     def predict(self) -> np.ndarray:
         """Class of every image of the pool, the largest mean among the classes with labels."""
@@ -215,8 +163,8 @@ class ActiveLearner(BaseEstimator):
         seen = self._seen()
         if not len(seen):
             raise ValueError("no image has a label yet; call teach first")
-        best = np.argmax(self.posterior_._mean[seen], axis=0)
-        return np.array(self.classes_)[seen[best] - 1]
+        best = np.argmax(self.posterior_._mean[1 + seen], axis=0)
+        return np.array(self.classes_)[seen[best]]
 
     def predict_proba(self) -> np.ndarray:
         """(N, C) probabilities of the classes, in the order of ``classes_``; classes without labels included."""
@@ -228,25 +176,19 @@ class ActiveLearner(BaseEstimator):
     def novelty(self) -> np.ndarray:
         """(N,) probability that an image belongs to none of the classes that have labels."""
         check_is_fitted(self, "posterior_")
-        p = membership(self.posterior_.mean[:, self._seen()], self._deviation()[:, None])
+        p = membership(self.posterior_.mean[:, 1 + self._seen()], self._deviation()[:, None])
         return np.prod(1.0 - p, axis=1)
 
     def _deviation(self) -> np.ndarray:
         return np.sqrt(self.posterior_.variance + self.noise)
-
-    def _track_agreement(self) -> None:
-        predicted = np.argmax(self.posterior_._mean[1:], axis=0)
-        if self._predicted is not None:
-            self.kappas_.append(kappa(predicted, self._predicted, len(self.classes_)))
-        self._predicted = predicted
 
     def stopping_hint(self) -> StoppingHint:
         """Whether more labels are likely to change the predictions of the pool."""
         check_is_fitted(self, "posterior_")
         left, seen = self.available_, len(self._seen())
         # with a single class the probabilities are all one, which says nothing about errors
-        error = float(1.0 - self.predict_proba()[left].max(axis=1).mean()) if left.any() and seen > 1 else float("nan")
-        return judge(self.kappas_, self.window, self.agreement, seen, int(left.sum()), error)
+        sure = self.predict_proba()[left].max(axis=1).mean() if left.any() and seen > 1 else np.nan
+        return judge(self.kappas_, self.window, self.agreement, seen, int(left.sum()), ErrorEstimate(float(1.0 - sure)))
 
     # --- questions out -------------------------------------------------------------------------------------------
 
@@ -264,15 +206,7 @@ class ActiveLearner(BaseEstimator):
         indices (batch_size,), best first
         """
         check_is_fitted(self, "posterior_")
-        free = self.available_.copy()
-        if candidates is not None:
-            chosen = [self._image(index) for index in np.atleast_1d(np.asarray(candidates))]
-            free[np.setdiff1d(np.arange(len(free)), chosen)] = False
-        if not 1 <= batch_size <= free.sum():
-            raise ValueError(
-                f"batch_size must be between 1 and the {free.sum()} images left to label, got {batch_size}"
-            )
-        free = self._shortlisted(free, batch_size)
+        free = self._shortlisted(self._free(candidates, batch_size), batch_size)
         base = self._base_utilities()
         diverse = self.batch == "diverse" and self.criterion != "random"
         variance = self.posterior_.variance
@@ -324,7 +258,7 @@ class ActiveLearner(BaseEstimator):
         posterior, seen = self.posterior_, self._seen()
         if self.criterion == "random" or len(seen) < 2:
             return self._cold_utilities()[:, None]
-        mean = posterior.mean[:, seen]
+        mean = posterior.mean[:, 1 + seen]
         if self.criterion == "influence":
             doubts = doubt(mean[posterior.watched], posterior.variance[posterior.watched], self.noise)
             return influence(posterior.cross, doubts, posterior.variance, self.noise)[:, None]

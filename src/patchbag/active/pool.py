@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The kernel between all images of a pool, out of a recipe: its steps up to the classifier, which need no labels.
+"""The kernel between all images of a pool, and their graph, out of a recipe: its steps up to the classifier, which
+need no labels.
 
 A kernel is taken as it is, clipped where it is not positive semidefinite; of vectors the inner products count.  Several
 kernels are added, with weights from the evidence of the labels there are (from three per class on), else equal ones.
@@ -14,6 +15,7 @@ import numpy as np
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel
 from patchbag.similarity.base import is_kernel
+from patchbag.similarity.graph.image_graph import LANDMARKS, ImageGraph
 from patchbag.similarity.inner_product import InnerProductKernel
 
 
@@ -25,13 +27,33 @@ def pool_kernel(pipeline: Any, X: Any, labels: Any = None) -> np.ndarray:
     X : what the pipeline takes
     labels : (N,) with None where there is none; only to weigh several kernels
     """
+    data = _transformed(pipeline, X)
+    if data.ndim == 3:
+        return _weighted_sum(np.moveaxis(data, 2, 0), labels)
+    return _unit(data if is_kernel(pipeline[:-1]) else InnerProductKernel().fit_transform(data))
+
+
+def pool_graph(pipeline: Any, X: Any, labels: Any = None) -> ImageGraph:
+    """The neighbour graph of all images under a recipe; parameters as of :func:`pool_kernel`.
+
+    It stands on the recipe's vectors, or where they are long or there is a kernel, on vectors with its inner products.
+    """
+    data = _transformed(pipeline, X)
+    if data.ndim == 3:
+        return ImageGraph.from_kernel(_weighted_sum(np.moveaxis(data, 2, 0), labels))
+    if is_kernel(pipeline[:-1]):
+        return ImageGraph.from_kernel(_unit(data))
+    if data.shape[1] > LANDMARKS:
+        return ImageGraph.from_kernel(InnerProductKernel().fit_transform(data))
+    return ImageGraph.from_vectors(data, power=1.0)
+
+
+def _transformed(pipeline: Any, X: Any) -> np.ndarray:
     steps = pipeline[:-1]
     data = steps.fit_transform(X) if len(steps) else X
     if not isinstance(data, np.ndarray) or data.ndim not in (2, 3) or len(data) != len(X):
         raise ValueError("active learning needs a recipe whose steps before the classifier give vectors or kernels")
-    if data.ndim == 3:
-        return _weighted_sum(np.moveaxis(data, 2, 0), labels)
-    return _unit(data if is_kernel(steps) else InnerProductKernel().fit_transform(data))
+    return data
 
 
 def _unit(kernel: np.ndarray) -> np.ndarray:

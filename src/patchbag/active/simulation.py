@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""Replaying active learning on a pool whose labels are known (kapoor2010, figures 8 to 10).
+r"""Replaying active learning on a pool whose labels are known.
 
-Each run draws a test set (``n_test`` images per class) and one labelled image of each class, then lets every strategy
-ask for labels of the rest, one round after the other, and measures after each round the mean recognition rate per
-class on the test set (the paper's metric).  All strategies of a run start from the same images, so that their
-difference is paired; the curves carry the standard error over runs.
+Every strategy asks for labels, one round after the other, from nothing: no label, no list of classes.  After each round
+the mean accuracy per class on all images that have no label yet is measured; an image of a class that has not been
+found is a wrong one.  The curves carry the standard error over runs.
+
+kapoor2010, figures 8 to 10, begins with ``n_start`` labelled images of each class and measures on ``n_test`` images per
+class that are never asked for; strategies of a run then start from the same images, so that their difference is paired.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +20,10 @@ from sklearn.metrics import confusion_matrix
 
 from patchbag.active.checks import check_pool_kernel
 from patchbag.active.learner import ActiveLearner
+from patchbag.active.pool_learner import RULES, PoolLearner
 from patchbag.metrics import mean_class_accuracy
 from patchbag.protocol import PerClassSplit
+from patchbag.similarity.graph.image_graph import ImageGraph
 
 
 @dataclass(frozen=True)
@@ -51,66 +56,84 @@ class LearningCurves:
 
 
 def simulate(
-    kernel: Any,
+    pool: Any,
     y: Any,
     *,
-    criteria: Any = ("uncertainty", "random"),
+    criteria: Any = None,
     n_labels: int = 100,
     batch_size: int = 1,
     n_runs: int = 10,
-    n_test: int = 10,
-    n_start: int = 1,
-    noise: float = 1e-2,
-    batch: str = "diverse",
-    repair: bool = False,
+    n_test: int = 0,
+    n_start: int = 0,
     random_state: int = 0,
+    **settings: Any,
 ) -> LearningCurves:
     """Replay active learning against random selection on a labelled pool.
 
     Parameters
     ----------
-    kernel : (N, N)
+    pool : an ImageGraph, for strategies of :class:`PoolLearner`; or a kernel (N, N), for those of
+        :class:`ActiveLearner`
     y : (N,) true labels
-    criteria : strategies, by name of the criterion; or a dict of name to ActiveLearner parameters
+    criteria : strategies, by name of the rule or criterion; or a dict of name to parameters of the learner (default:
+        that of the learner, and "random")
     n_labels : labels at the end of a run
     batch_size : labels asked for in a round
-    n_runs : runs with different test sets and first images
-    n_test : test images of each class
-    n_start : labelled images of each class at the start; 0 for a cold start
-    noise, batch : of every ActiveLearner, unless a strategy has its own; random selection has no use for ``batch``.
-        The paper's protocol is ``batch="per_class"`` with a ``batch_size`` of the number of classes
-    repair : clip the negative eigenvalues of a kernel that is not positive semidefinite, which is an error otherwise
+    n_runs : runs with different draws
+    n_test : test images of each class; 0 for all images without a label
+    n_start : labelled images of each class at the start; 0 to start from nothing
+    settings : of every learner, unless a strategy has its own; random selection has no use for ``batch``.  The protocol
+        of kapoor2010 is ``batch="per_class"`` with a ``batch_size`` of the number of classes
     """
-    kernel, y = np.asarray(kernel, dtype=float), np.asarray(y)
-    if kernel.shape != (len(y), len(y)):
-        raise ValueError(f"the kernel has shape {kernel.shape} but there are {len(y)} labels")
-    strategies = criteria if isinstance(criteria, dict) else {name: {"criterion": name} for name in criteria}
+    y = np.asarray(y)
+    strategies, make = _strategies(pool, len(y), criteria, settings)
     classes, sizes = np.unique(y, return_counts=True)
     if len(classes) < 2:
         raise ValueError(f"all {len(y)} labels are {classes.tolist()}; a simulation needs at least two classes")
-    small = sizes <= n_test + n_start
+    small = sizes < n_test + n_start + (n_test > 0)
     if small.any():
         raise ValueError(
             f"class {classes[small][0]} has {sizes[small][0]} images, too few for {n_test} test and {n_start} first"
         )
     begin = n_start * len(classes)
-    available = len(y) - n_test * len(classes)
+    available = len(y) - n_test * len(classes) - (n_test == 0)
     if not begin < n_labels <= available:
         raise ValueError(f"n_labels must be more than the {begin} first labels and at most {available}, got {n_labels}")
     steps = np.append(np.arange(max(begin, 1), n_labels, batch_size), n_labels)
-    kernel = check_pool_kernel(kernel, repair)
     scores = {name: np.zeros((n_runs, len(steps))) for name in strategies}
     confusions = {name: np.zeros((len(classes), len(classes)), dtype=int) for name in strategies}
-    for run, (first, test) in enumerate(PerClassSplit(n_start, n_test, n_runs, random_state).split(y, y)):
+    nobody = (np.empty(0, int), np.empty(0, int))
+    splits = PerClassSplit(n_start, n_test or 1, n_runs, random_state).split(y, y)
+    for run, (first, test) in enumerate(splits if n_start + n_test else [nobody] * n_runs):
+        test = test if n_test else nobody[1]
         for name, parameters in strategies.items():
-            settings = {"noise": noise, "batch": batch, **parameters, "random_state": random_state + run}
-            learner = ActiveLearner(**settings)._fit(kernel).skip(test)
-            learner.teach(first, y[first])
+            learner = make({**parameters, "random_state": random_state + run})
+            learner.skip(test).teach(first, y[first])
             for step, target in enumerate(steps):
                 if target > learner.n_labels_:
                     asked = learner.query(int(target - learner.n_labels_))
                     learner.teach(asked, y[asked])
-                predicted = learner.predict()[test]
-                scores[name][run, step] = mean_class_accuracy(y[test], predicted)
-            confusions[name] += confusion_matrix(y[test], predicted, labels=classes)
+                judged = test if n_test else np.setdiff1d(np.arange(len(y)), list(learner.labels_))
+                predicted = learner.predict()[judged]
+                scores[name][run, step] = mean_class_accuracy(y[judged], predicted)
+            confusions[name] += confusion_matrix(y[judged], predicted, labels=classes)
     return LearningCurves(steps, scores, confusions, classes)
+
+
+def _strategies(
+    pool: Any, n: int, criteria: Any, settings: dict[str, Any]
+) -> tuple[dict[str, Any], Callable[..., Any]]:
+    """Parameters of the learner of each strategy, and what makes a learner of the pool from them."""
+    graph = isinstance(pool, ImageGraph)
+    size = (len(pool),) if graph else np.shape(pool)
+    if size != ((n,) if graph else (n, n)):
+        raise ValueError(f"the {'graph' if graph else 'kernel'} has shape {size} but there are {n} labels")
+    chosen = "rule" if graph else "criterion"
+    if criteria is None:
+        criteria = (RULES[0], "random") if graph else ("uncertainty", "random")
+    named = criteria if isinstance(criteria, dict) else {name: {chosen: name} for name in criteria}
+    named = {name: {**settings, **parameters} for name, parameters in named.items()}
+    if graph:
+        return named, lambda parameters: PoolLearner(**parameters).fit(pool)
+    kernel = check_pool_kernel(pool, any(parameters.get("repair") for parameters in named.values()))
+    return named, lambda parameters: ActiveLearner(**parameters)._fit(kernel)

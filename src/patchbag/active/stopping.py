@@ -17,6 +17,23 @@ def kappa(first: np.ndarray, second: np.ndarray, n_classes: int) -> float:
 
 
 @dataclass(frozen=True)
+class ErrorEstimate:
+    """Share of wrong answers: what is expected, and an interval that holds it with a probability of 90 %; NaN where
+    there is nothing to say.
+    """
+
+    expected: float = float("nan")
+    low: float = float("nan")
+    high: float = float("nan")
+
+    def __str__(self) -> str:
+        if not self.expected >= 0:
+            return "nothing known of errors"
+        interval = f", between {100 * self.low:.0f} and {100 * self.high:.0f} %" if self.high >= 0 else ""
+        return f"about {100 * self.expected:.0f} % wrong{interval}"
+
+
+@dataclass(frozen=True)
 class StoppingHint:
     """Whether to stop, and why.
 
@@ -24,18 +41,20 @@ class StoppingHint:
     ----------
     stop : whether the predictions have settled, or no image is left
     agreement : mean kappa of the latest rounds; NaN before the second
-    expected_error : mean probability that an image left in the pool is not of its most probable class; NaN where there
-        is nothing to judge: fewer than two classes have labels, or no image is left
+    error : share of wrong answers among the images left in the pool; NaN where there is nothing to judge: fewer than
+        two classes have labels, or no image is left
     reason : what the two say
     """
 
     stop: bool
     agreement: float
-    expected_error: float
+    error: ErrorEstimate
     reason: str
 
 
-def judge(kappas: list[float], window: int, settled: float, n_seen: int, n_left: int, error: float) -> StoppingHint:
+def judge(
+    kappas: list[float], window: int, settled: float, n_seen: int, n_left: int, error: ErrorEstimate
+) -> StoppingHint:
     """The hint after rounds with these ``kappas``.
 
     Parameters
@@ -44,7 +63,7 @@ def judge(kappas: list[float], window: int, settled: float, n_seen: int, n_left:
     settled : mean kappa from which on the predictions have settled
     n_seen : number of classes with labels
     n_left : number of images that could still be asked for
-    error : expected error of these
+    error : that of these
     """
     recent = kappas[-window:]
     agreement = float(np.mean(recent)) if recent else float("nan")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,14 +32,17 @@ def active(
     labels: Annotated[
         Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
     ] = None,
-    recipe: RecipeOption = "gp-fisher",
+    recipe: RecipeOption = "deep-gp",
     features: FeaturesOption = None,
     criterion: Annotated[
         str,
         typer.Option(
-            "--criterion", "-c", help="uncertainty, margin, variance, influence, entropy, one_vs_all or random."
+            "--criterion",
+            "-c",
+            help="representative, where images without a label teach as well; random; or of a Gaussian process alone: "
+            "uncertainty, margin, variance, influence, entropy, one_vs_all.",
         ),
-    ] = "uncertainty",
+    ] = "representative",
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Labels to ask for; default: until you quit, 50 in a simulation.")
     ] = None,
@@ -51,6 +54,9 @@ def active(
         bool, typer.Option("--simulate", help="Replay a labelled folder against random choice and draw the curves.")
     ] = False,
     runs: Annotated[int, typer.Option(min=1, help="Repetitions of a simulation.")] = 10,
+    start: Annotated[
+        int, typer.Option(min=0, help="First labels per class in a simulation; then test images are held out.")
+    ] = 0,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where a simulation writes its .png and .json.")
     ] = Path("patchbag-active"),
@@ -60,15 +66,16 @@ def active(
     seed: SeedOption = 0,
 ) -> None:
     """Label images in the order in which it helps most, or simulate how much that saves."""
-    from patchbag.active import CRITERIA
-    from patchbag.active.pool import pool_kernel
+    from patchbag.active import CRITERIA, RULES, ActiveLearner, PoolLearner
+    from patchbag.active.pool import pool_graph, pool_kernel
     from patchbag.cli import curves as learning
     from patchbag.cli import dialogue
     from patchbag.collection import open_collection
     from patchbag.collection.labels import LabelFile
 
-    if criterion not in CRITERIA:
-        raise ValueError(f"--criterion must be one of {', '.join(CRITERIA)}; got {criterion!r}")
+    on_graph = criterion in RULES[:2]
+    if not on_graph and criterion not in CRITERIA:
+        raise ValueError(f"--criterion must be one of {', '.join((RULES[0], *CRITERIA))}; got {criterion!r}")
     categorizer = make_categorizer(recipe, features, settings, seed)
     book = LabelFile.open(labels or folder / "labels.csv")
     if simulate:
@@ -94,18 +101,29 @@ def active(
         images = images[described.kept]
         images = images.labelled() if simulate else dialogue.check_pool(images)
         with screen.working(f"comparing {len(images)} images"):
-            kernel = pool_kernel(pipeline, described.bags, None if simulate else images.labels)
+            make_pool = pool_graph if on_graph else pool_kernel
+            pool = make_pool(pipeline, described.bags, None if simulate else images.labels)
+        if simulate:
+            truth = images.labels.astype(str)
+            rounds = rounds or 50
+            with screen.working(f"simulating {runs} run{'' if runs == 1 else 's'}"):
+                curves = learning.learning_curves(pool, truth, criterion, rounds, runs, seed, start)
     if simulate:
-        with screen.working(f"simulating {runs} run{'' if runs == 1 else 's'}"):
-            curves = learning.learning_curves(kernel, images.labels.astype(str), criterion, rounds or 50, runs, seed)
-        screen.result(learning.summarise(curves, rounds or 50))
+        asked = int(curves.n_labels[-1]) - start * len(set(truth))
+        screen.result(learning.summarise(curves, rounds if asked < (rounds or 0) else None))
         for path in learning.write_curves(curves, output, f"{folder.resolve().name}, {recipe}"):
             screen.result(path)
         return
     screen.result(dialogue.help_text({label for label in images.labels.tolist() if label is not None}))
-    given = dialogue.label_images(
-        images, kernel, book, ask=input, tell=screen.result, criterion=criterion, rounds=rounds, move=move, seed=seed
-    )
+
+    def make_learner(labels: list[Any]) -> Any:
+        learner = PoolLearner(criterion) if on_graph else ActiveLearner(criterion)
+        return learner.set_params(random_state=seed).fit(pool, labels)
+
+    with machine(jobs, cache, seed):
+        given = dialogue.label_images(
+            images, make_learner, book, ask=input, tell=screen.result, rounds=rounds, move=move
+        )
     left = sum(label is None for label in images.labels.tolist())
     new = f"{given} new label{'' if given == 1 else 's'}"
     screen.result(f"{new}, {left} of {len(images)} images without one; see {book.path}")

@@ -14,35 +14,48 @@ from patchbag.active.simulation import LearningCurves, simulate
 
 
 def learning_curves(
-    kernel: np.ndarray, labels: Any, criterion: str = "uncertainty", rounds: int = 50, runs: int = 10, seed: Any = 0
+    pool: Any, labels: Any, criterion: str, rounds: int = 50, runs: int = 10, seed: Any = 0, start: int = 0
 ) -> LearningCurves:
-    """The criterion against random selection: one first label per class, then one label per round.
+    """The criterion against random selection, one label per round, ``rounds`` cut to the images that there are.
 
-    A third of the smallest class, at most 10 images, is held out of every class for testing; ``rounds`` is cut to the
-    images that there are.
+    Parameters
+    ----------
+    pool : an ImageGraph or a kernel (N, N), as the criterion needs it
+    start : first labels per class.  0 starts from nothing, and all images without a label are judged; else a third of
+        the smallest class, at most 10 images, is held out of every class for testing, as kapoor2010 does
     """
     labels = np.asarray(labels)
     classes, sizes = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise ValueError(f"all {len(labels)} images are of the class {classes[0]}; a simulation needs at least two")
-    if sizes.min() < 3:
-        few = classes[np.argmin(sizes)]
-        raise ValueError(f"class {str(few)!r} has {sizes.min()} images; a simulation needs 3 or more of every class")
-    n_test = min(10, int(sizes.min()) // 3)
-    most = len(labels) - n_test * len(classes)
-    criteria = list(dict.fromkeys([criterion, "random"]))
-    last = min(len(classes) + rounds, most)
-    return simulate(kernel, labels, criteria=criteria, n_labels=last, n_runs=runs, n_test=n_test, random_state=seed)
+    if start and sizes.min() < start + 2:
+        few = str(classes[np.argmin(sizes)])
+        raise ValueError(
+            f"class {few!r} has {sizes.min()} images; a simulation with {start} first per class needs {start + 2} or "
+            "more of every class"
+        )
+    n_test = min(10, max(1, (int(sizes.min()) - start) // 3)) if start else 0
+    most = len(labels) - (n_test * len(classes) if start else 1)
+    return simulate(
+        pool,
+        labels,
+        criteria=list(dict.fromkeys([criterion, "random"])),
+        n_labels=min(start * len(classes) + rounds, most),
+        n_runs=runs,
+        n_test=n_test,
+        n_start=start,
+        random_state=seed,
+    )
 
 
-def summarise(curves: LearningCurves, rounds: int | None = None) -> str:
+def summarise(curves: LearningCurves, cut: int | None = None) -> str:
     """The end of every curve, how many labels the criterion needed for what random selection reached, and what these
     figures rest on.
 
     Parameters
     ----------
     curves : from ``learning_curves``
-    rounds : how many were asked for; that there are fewer is said
+    cut : the number of rounds that were asked for, where there are fewer
     """
     first = next(iter(curves.scores))
     runs = len(curves.scores[first])
@@ -57,11 +70,10 @@ def summarise(curves: LearningCurves, rounds: int | None = None) -> str:
     elif first != "random":
         lines.append(f"{first} does not reach the end of random selection")
     n_test = int(curves.confusions[first].sum()) // runs
-    several = f"{runs} runs, each with {n_test} test images of its own; ± is the standard error over runs"
-    lines.append(f"mean accuracy per class, from {several if runs > 1 else f'1 run with {n_test} test images'}")
-    done = int(curves.n_labels[-1] - curves.n_labels[0])
-    if rounds is not None and done < rounds:
-        lines.append(f"{rounds} rounds were cut to {done}: after them every image that is not for testing has a label")
+    several = f"{runs} runs, ± is the standard error over runs" if runs > 1 else "1 run"
+    lines.append(f"mean accuracy per class, on {n_test} images that had no label at the end; {several}")
+    if cut is not None:
+        lines.append(f"{cut} rounds were cut: there are no more images to ask for")
     return "\n".join(lines)
 
 

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.active.learner import ActiveLearner
 from patchbag.collection import Collection, CollectionError
 from patchbag.collection.folder import UNLABELLED
 from patchbag.collection.labels import LABEL_FILES, LabelFile, label_of_folder
@@ -169,29 +168,28 @@ def check_pool(images: Collection) -> Collection:
 
 def label_images(
     images: Collection,
-    kernel: np.ndarray,
+    make_learner: Callable[[list[Any]], Any],
     book: LabelFile,
     *,
     ask: Callable[[str], str],
     tell: Callable[[str], None],
-    criterion: str = "uncertainty",
     rounds: int | None = None,
     move: bool = False,
-    seed: Any = 0,
 ) -> int:
     """Ask for labels until the person quits, ``rounds`` are over or the pool is empty; returns how many came in.
 
     Parameters
     ----------
-    kernel : (N, N) between the images
+    make_learner : a learner of the pool of images from its labels so far, None where there is none
     ask : shows a prompt and returns a line; EOFError and ``q`` end the loop
     tell : shows a line
     """
     known = images.labels.tolist()
     skipped = [i for i, name in enumerate(images.names) if known[i] is None and name in book.answers]
-    learner = ActiveLearner(criterion, random_state=seed).fit(kernel, known).skip(skipped)
+    learner = make_learner(known).skip(skipped)
     history: list[Answer] = []
     again: int | None = None
+    error: Any = None
     hinted = False
 
     def learn(answer: Answer) -> None:
@@ -207,7 +205,8 @@ def label_images(
         index = int(learner.query()[0]) if again is None else again
         again = None
         classes = [str(c) for c in learner.classes_]
-        tell(f"\n{images.root / images.names[index]}   ({int(learner.available_.sum())} without a label)")
+        left = f"{int(learner.available_.sum())} without a label"
+        tell(f"\n{images.root / images.names[index]}   ({left if error is None else f'{left}, {error}'})")
         tell(f"  guess: {guess(learner, index)}" if len(classes) > 1 else "  no guess yet: label two classes first")
         if classes:
             tell("  " + "   ".join(f"{i} {name}" for i, name in enumerate(classes, 1)))
@@ -217,8 +216,8 @@ def label_images(
         if command == UNDO:
             last = history.pop()
             take_back(images, book, last)
-            # a posterior cannot forget a label, but the answers before it are learned again in no time
-            learner._fit(learner.posterior_.kernel, known).skip(skipped)
+            # a learner cannot forget a label, but the answers before it are learned again in no time
+            learner = make_learner(known).skip(skipped)
             for answer in history:
                 learn(answer)
             tell(f"  taken back: {'skipped' if last.label is None else last.label}")
@@ -227,9 +226,10 @@ def label_images(
         history.append(record(images, book, index, label, move))
         learn(history[-1])
         hint = learner.stopping_hint()
+        error = hint.error if hint.error.expected >= 0 else None
         if hint.stop and not hinted and learner.available_.any():
             leave = spelt(QUIT, learner.classes_)
-            tell(f"  {hint.reason}: {leave} is a good idea now (expected error {100 * hint.expected_error:.0f} %)")
+            tell(f"  {hint.reason}: {leave} is a good idea now ({hint.error})")
         hinted = hint.stop
     return given()
 
@@ -259,7 +259,7 @@ def read_answer(
         return None, QUIT
 
 
-def guess(learner: ActiveLearner, index: int) -> str:
+def guess(learner: Any, index: int) -> str:
     """The two most probable classes of an image, with their probabilities."""
     p = learner.predict_proba()[index]
     best = np.argsort(-p, kind="stable")[:2]

@@ -34,7 +34,8 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
     kernel = np.mean(list(kernels.values()), axis=0)
     chosen = sorted(set(labels)) if spec.get("binary") == ["*"] else spec.get("binary", [])
     problems = {name: np.where(labels == name, name, "the rest") for name in chosen} or {"all classes": labels}
-    options = {k: spec[k] for k in ("n_labels", "batch_size", "n_test", "n_start", "noise", "batch") if k in spec}
+    options = {"n_start": 1, "n_test": 10}  # the paper's
+    options |= {k: spec[k] for k in ("n_labels", "batch_size", "n_test", "n_start", "noise", "batch") if k in spec}
     curves = {}
     for name, truth in problems.items():
         progress(f"{name}: {spec['splits']} runs")

@@ -3,10 +3,10 @@ r"""Strength of diffusion and weight of the plain kernel, chosen by the labels t
 
 Each pair of α and mix is held against the labels left out one at a time, in closed form: with A = K + σ²I of the n
 labelled images and T their 0/1 targets (n, C), the prediction for image i without its own label is
-μ_i = t_i - [A⁻¹T]_i / [A⁻¹]_ii (Rasmussen & Williams 2006, eq. 5.12).  What counts is not how near μ_i is to its target,
-which the scale of a kernel decides, but whether the right class leads and by how much: the log likelihood of the true
-classes under a softmax of the :func:`directions` of μ_i, with the sharpness that serves the pair best.  No image
-without a label takes part, so that this costs n³ per pair, whatever the size of the pool.
+μ_i = t_i - [A⁻¹T]_i / [A⁻¹]_ii (Rasmussen & Williams 2006, eq. 5.12).  What counts is not how near μ_i is to its
+target, which the scale of a kernel decides, but whether the right class leads and by how much: the log likelihood of
+the true classes under a softmax of the :func:`directions` of μ_i, with the sharpness that serves the pair best.  No
+image without a label takes part, so that this costs n³ per pair, whatever the size of the pool.
 
 **Prior.**  A label that is the only one of its class says nothing here: without it nobody knows the class.  So with one
 label per class the choice is the prior's, α = 0.95 and no plain kernel; each step from there along ``ALPHAS`` or

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""A pool of images, labelled or not, that learns from a few labels and says which image to label next.
+
+The images without a label teach as well (see beliefs), and the question is the one that stands for the most doubt (see
+representatives).  Nothing needs to be known of the classes: they open as their names come in.
+
+**Doubt** of an image is the probability that its class is not the leading one.  A part of it is that its class has not
+been seen.  The share of the pool in such classes is Good and Turing's: of n labels, those that are the only ones of
+their class, divided by n.  It concerns images that no label has reached: those whose variance under the diffusion
+kernel, given the labels, is still the prior's.  With this share u and the remaining share v of the variance,
+
+.. math:: \mathrm{doubt} = u v + (1 - u v)\,(1 - \max_c p_c).
+
+**Error.**  ``error()`` is the share of the images without a label that the pool gets wrong, with an interval that holds
+it with a probability of 90 %.  Two things are uncertain: the sharpness of the probabilities, which was fitted to few
+left-out labels (its standard deviation is known), and how many images are of classes that nobody has named.  A label
+covers its cluster; of images in clusters without one, Good and Turing's share is taken to be of new classes, from none
+to twice as much in the interval.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.active.beliefs import PoolBeliefs
+from patchbag.active.labels import LabelledPool
+from patchbag.active.representatives import GrowingClusters, representative_utilities
+from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
+from patchbag.runtime import check_random_state
+from patchbag.similarity.graph.choice import NOISE, soften
+from patchbag.similarity.graph.image_graph import ImageGraph
+
+RULES = ("representative", "random", "margin")
+SIDE = 1.645  # standard deviations on each side of an interval of 90 %
+
+
+class PoolLearner(LabelledPool):
+    """Labels of few images become labels of all images of a pool, and of new ones, with probabilities.
+
+    Parameters
+    ----------
+    rule : which image next: "representative", "margin" (the two leading classes are closest) or "random"
+    power : of the entries of the vectors, signed, before anything else: 1/2 for activations of a network
+    n_neighbors : neighbours of an image in the graph of the pool
+    classes : labels known beforehand, or None to learn them from the labels
+    missing_label : what stands for "no label" in ``fit``
+    window, agreement : number of latest labels that the stopping hint looks at, and the mean kappa from which it stops
+
+    Attributes
+    ----------
+    graph_ : the neighbour graph of the pool ; classes_ : in the order of their first label ; labels_ : dict
+
+    >>> X = np.vstack([np.eye(3)[[i % 3]] + 0.1 for i in range(30)])
+    >>> learner = PoolLearner(random_state=0).fit(X)
+    >>> for _ in range(3):
+    ...     image = learner.query()[0]
+    ...     _ = learner.teach([image], ["abc"[image % 3]])
+    >>> print(*learner.predict()[:6])
+    a b c a b c
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "rule": [StrOptions(set(RULES))],
+        "power": [Interval(Real, 0, None, closed="neither")],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "classes": ["array-like", None],
+        "missing_label": "no_validation",
+        "window": [Interval(Integral, 1, None, closed="left")],
+        "agreement": [Interval(Real, 0, 1, closed="both")],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        rule: str = "representative",
+        *,
+        power: float = 0.5,
+        n_neighbors: int = 20,
+        classes: Any = None,
+        missing_label: Any = np.nan,
+        window: int = 5,
+        agreement: float = 0.99,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.rule = rule
+        self.power = power
+        self.n_neighbors = n_neighbors
+        self.classes = classes
+        self.missing_label = missing_label
+        self.window = window
+        self.agreement = agreement
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Start with a pool: vectors ``X (N, d)`` of its images, or their ImageGraph, and labels ``y (N,)``, some or
+        all of them missing.
+        """
+        self._validate_params()
+        self.graph_ = X if isinstance(X, ImageGraph) else self._make_graph(X)
+        self.random_ = check_random_state(self.random_state)
+        self.beliefs_ = PoolBeliefs(self.graph_, self.random_)
+        self._clusters = GrowingClusters(self.graph_.eigenvectors, self.random_)
+        self._columns: list[int] = []
+        self._start(len(self.graph_), y)
+        return self
+
+    def _make_graph(self, X: Any) -> ImageGraph:
+        return ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power, n_jobs=self.n_jobs)
+
+    # --- labels in -----------------------------------------------------------------------------------------------
+
+    def _open_class(self) -> None:
+        pass
+
+    def _learn(self, image: int, column: int) -> None:
+        if column not in self._columns:  # the beliefs number classes by their first label
+            self._columns.append(column)
+        self.beliefs_.learn(image, self._columns.index(column))
+
+    def _leading(self) -> np.ndarray:
+        return np.asarray(self._columns)[self.beliefs_.scores().argmax(axis=1)]
+
+    # --- what is believed ----------------------------------------------------------------------------------------
+
+    def predict(self, X: Any = None) -> np.ndarray:
+        """Class of every image of the pool, or of new images with vectors ``X (M, d)``."""
+        p = self.predict_proba(X)
+        if not len(self._columns):
+            raise ValueError("no image has a label yet; call teach first")
+        return np.array(self.classes_)[p.argmax(axis=1)]
+
+    def predict_proba(self, X: Any = None) -> np.ndarray:
+        """(N, C) probabilities of the classes, in the order of ``classes_``, for the pool or for new images; 0 for a
+        class without a label.  Images with a label are known.
+        """
+        check_is_fitted(self, "graph_")
+        n = len(self.graph_) if X is None else len(X)
+        p = np.zeros((n, max(len(self.classes_), 1)))
+        if not self._columns:
+            p[:] = 1.0 / p.shape[1]
+        elif X is None:
+            p[:, self._columns] = self.beliefs_.probabilities()
+            images = list(self.labels_)
+            p[images] = np.eye(p.shape[1])[[self.classes_.index(self.labels_[i]) for i in images]]
+        else:
+            scores = (self.graph_.prepare(X) @ self.beliefs_.classifier()).astype(float)
+            p[:, self._columns] = soften(scores, np.exp(self.beliefs_.sharpness.log))
+        return p
+
+    def unseen_share(self) -> float:
+        """Share of the pool in classes without a label, by the labels that are the only ones of their class."""
+        if not self.labels_:
+            return 1.0
+        counts = np.unique(list(self.labels_.values()), return_counts=True)[1]
+        return float(np.sum(counts == 1) / len(self.labels_))
+
+    def error(self) -> ErrorEstimate:
+        """Share of the images without a label that the pool gets wrong; NaN while there are no two classes."""
+        check_is_fitted(self, "graph_")
+        left = np.ones(len(self.graph_), bool)
+        left[list(self.labels_)] = False
+        if len(self._columns) < 2 or not left.any():
+            return ErrorEstimate()
+        scores, sharpness = self.beliefs_.scores()[left], self.beliefs_.sharpness
+        unseen = self.unseen_share() * self._uncovered()[left].mean()
+        found = [
+            1.0 - (1.0 - min(step * unseen, 1.0)) * soften(scores.copy(), np.exp(log)).max(axis=1).mean()
+            for step, log in zip((1, 0, 2), sharpness.log + sharpness.deviation * np.array([0.0, SIDE, -SIDE]))
+        ]
+        return ErrorEstimate(*map(float, found))
+
+    def _uncovered(self) -> np.ndarray:
+        """(N,) which images are in a cluster without a label."""
+        self._clusters.grow(len(self.labels_) + 1)
+        return ~np.isin(self._clusters.of, self._clusters.of[list(self.labels_)])
+
+    def stopping_hint(self) -> StoppingHint:
+        """Whether more labels are likely to change the predictions of the pool."""
+        check_is_fitted(self, "graph_")
+        left, seen = int(self.available_.sum()), len(self._columns)
+        return judge(self.kappas_, self.window, self.agreement, seen, left, self.error() if left else ErrorEstimate())
+
+    # --- questions out -------------------------------------------------------------------------------------------
+
+    def query(self, batch_size: int = 1, *, candidates: Any = None, return_utilities: bool = False) -> Any:
+        """Images to label next.
+
+        Parameters
+        ----------
+        batch_size : how many; those after the first are chosen as if the others had a label
+        candidates : indices to choose among (default: all without a label and not skipped)
+        return_utilities : also return utilities (batch_size, N), NaN where an image could not be chosen
+
+        Returns
+        -------
+        indices (batch_size,), best first
+        """
+        check_is_fitted(self, "graph_")
+        free = self._free(candidates, batch_size)
+        doubt = self._doubt() if self.rule == "representative" else None
+        indices: list[int] = []
+        history = []
+        for _ in range(batch_size):
+            value = np.where(free, self._utilities(free, doubt, indices), np.nan)
+            best = np.flatnonzero(value == np.nanmax(value))
+            indices.append(int(best[0] if len(best) == 1 else best[self.random_.randint(len(best))]))
+            history.append(value)
+            free[indices[-1]] = False
+        return (np.array(indices), np.array(history)) if return_utilities else np.array(indices)
+
+    def _utilities(self, free: np.ndarray, doubt: np.ndarray | None, asked: list[int]) -> np.ndarray:
+        if doubt is not None:
+            labelled = np.array([*self.labels_, *asked], dtype=int)
+            self._clusters.grow(len(labelled) + 1)
+            return representative_utilities(self.beliefs_.features, self._clusters.of, doubt, labelled, free)
+        if self.rule == "random" or len(self._columns) < 2:
+            return self.random_.uniform(size=len(free))
+        top = np.partition(self.beliefs_.probabilities(), -2, axis=1)[:, -2:]
+        return np.asarray(top[:, 0] - top[:, 1])
+
+    def _doubt(self) -> np.ndarray:
+        n = len(self.graph_)
+        if not self.labels_:
+            return np.ones(n)
+        wrong = 1.0 - self.beliefs_.probabilities().max(axis=1) if len(self._columns) > 1 else np.zeros(n)
+        unreached = self.unseen_share() * self.beliefs_.remaining_variance(NOISE)
+        return unreached + (1.0 - unreached) * wrong
