@@ -14,14 +14,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.memory import predict_in_chunks
+from patchbag.classifiers.confidence.left_out import SaysHowSure
+from patchbag.memory import CHUNK, predict_in_chunks
 from patchbag.recipes import make_recipe
 from patchbag.runtime import runtime_context
 
@@ -29,6 +30,14 @@ FIXED_FEATURES = (
     "features chooses those of a named recipe, and this recipe is a pipeline already: set features before the "
     "parameters of the recipe, as in Categorizer('fisher', features='color')"
 )
+
+
+class Judgement(NamedTuple):
+    """What is said of n images: ``probabilities (n, C)``, ``sets (n, C)`` of classes, ``typicality (n,)``."""
+
+    probabilities: np.ndarray
+    sets: np.ndarray
+    typicality: np.ndarray
 
 
 class Categorizer(ClassifierMixin, BaseEstimator):
@@ -52,7 +61,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        recipe: str | Pipeline = "fisher",
+        recipe: str | Pipeline = "auto",
         *,
         features: str | Sequence[str] | None = None,
         n_jobs: int | None = None,
@@ -113,6 +122,33 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     def decision_function(self, images: Sequence[Any]) -> np.ndarray:
         """(n, C) scores of the classes, (n,) where there are two."""
         return self._apply("decision_function", images)
+
+    def predict_set(self, images: Sequence[Any], coverage: float = 0.9) -> np.ndarray:
+        """(n, C) which classes are in the set of each image, which holds its class with probability ``coverage``."""
+        return self.judge(images, coverage).sets
+
+    def typicality(self, images: Sequence[Any]) -> np.ndarray:
+        """(n,) p-value of being of the classes seen: small for an image unlike anything seen."""
+        return self.judge(images).typicality
+
+    def judge(self, images: Sequence[Any], coverage: float = 0.9) -> Judgement:
+        """Probabilities, sets and typicality from one pass over the images.
+
+        A classifier that has no sets gives the most probable class, one without typicality the value 1.
+        """
+        check_is_fitted(self, "recipe_")
+        steps, classifier = self.recipe_[:-1], self.recipe_[-1]
+        parts = []
+        with runtime_context(n_jobs=self.n_jobs):
+            for start in range(0, len(images), CHUNK):
+                rows = steps.transform(images[start : start + CHUNK])
+                p = classifier.predict_proba(rows)
+                sure = isinstance(classifier, SaysHowSure)
+                sets = classifier.predict_set(rows, coverage) if sure else p == p.max(axis=1, keepdims=True)
+                parts.append((p, sets, classifier.typicality(rows) if sure else np.ones(len(p))))
+        if not parts:
+            raise ValueError("no images to predict")
+        return Judgement(*map(np.concatenate, zip(*parts)))
 
     # --- parameters ----------------------------------------------------------------------------------------------
 

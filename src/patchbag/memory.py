@@ -163,7 +163,10 @@ class SharedStep(TransformerMixin, BaseEstimator):
         return self.memory.mark(made, key)
 
 
-def predict_in_chunks(model: Any, method: str, X: Any, size: int = 256) -> np.ndarray:
+CHUNK = 256  # images whose representations are in memory at a time
+
+
+def predict_in_chunks(model: Any, method: str, X: Any, size: int = CHUNK) -> np.ndarray:
     """``method`` of a fitted model over a dataset of any length, so that memory does not grow with it."""
     starts = range(0, max(len(X), 1), size)
     return np.concatenate([np.asarray(getattr(model, method)(X[start : start + size])) for start in starts])

@@ -23,7 +23,6 @@ from sklearn.pipeline import Pipeline
 
 from patchbag.classifiers.fusion import LateFusionClassifier
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
-from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
 from patchbag.encodings.polya import PolyaVector
@@ -46,7 +45,9 @@ from patchbag.stages import (
     Steps,
     adapted,
     all_kernels,
+    auto_kernels,
     checked,
+    deep_fisher,
     encoded,
     fisher,
     gaussian_process,
@@ -220,7 +221,7 @@ add_recipe(
     "deep-fisher",
     "Fisher vectors of a network's patches, linear SVM",
     "Cimpoi et al. 2015",
-    lambda: encoded(universal(8, 64, 64), FisherVector(), ["power", "l2"]),
+    deep_fisher,
     features="deep",
 )
 add_recipe(
@@ -254,6 +255,15 @@ add_recipe(
     pooled,
     classifier=lambda: [("classifier", GaussianProcessClassifier(InnerProductKernel()))],
     features="deep-pooled",
+)
+add_recipe(
+    "auto",
+    "a network's pooled vectors and patches, gradients and colours, weights learned by evidence, Gaussian process",
+    "kapoor2010 §6",
+    lambda: [("kernels", auto_kernels())],
+    # with one label per class nothing can be learned of the weights: the first kernel decides
+    classifier=lambda: [("classifier", GaussianProcessClassifier(weights=(1.0, 0.01, 0.01, 0.01)))],
+    features=("deep-pooled", "deep", "sift", "color"),
 )
 add_recipe(
     "gp-combined",

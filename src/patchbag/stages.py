@@ -120,6 +120,10 @@ def fisher(largest: int = 256, dimension: int = 64) -> Steps:
     return encoded(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
 
 
+def deep_fisher() -> Steps:
+    return encoded(universal(8, 64, 64), FisherVector(), ["power", "l2"])
+
+
 def pooled() -> Steps:
     """The mean descriptor; a root tames its large numbers, and what all images have in common is taken away."""
     return [
@@ -180,6 +184,22 @@ def all_kernels() -> KernelUnion:
         *(branch(f"set-{name}", "gb", projected(10), SetKernel(name)) for name in SET_METHODS),
     ]
     return KernelUnion(branches, use=("pmk", "spm", "gb", "gbdist"))
+
+
+def auto_kernels() -> KernelUnion:
+    """What there is to see in an image: the whole by a network, its patches, their gradients, their colours."""
+
+    def branch(name: str, channel: str, representation: Steps) -> tuple[str, Pipeline]:
+        return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", InnerProductKernel())])
+
+    return KernelUnion(
+        [
+            branch("deep", "deep-pooled", pooled()),
+            branch("deep-fisher", "deep", deep_fisher()),
+            branch("fisher", "sift", fisher(64)),
+            branch("fisher-color", "color", fisher(64, 32)),
+        ]
+    )
 
 
 # --- classifiers -----------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import Fold, fit_temperature, left_out_folds
 from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_versus_rest
 from patchbag.runtime import check_random_state, parallel_map
@@ -89,7 +90,7 @@ def leave_out_columns(X: np.ndarray, train: np.ndarray, test: np.ndarray, shares
     return [(part - mean) / deviation for part in parts]
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):
+class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Linear classifier with calibrated probabilities.
 
     Parameters
@@ -104,6 +105,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ (C,), coef_ (C, d), intercept_ (C,) (one row for two classes), temperature_, C_
+    left_out_ : what left-out images say of new ones, or None
 
     >>> X = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2]])
     >>> LinearClassifier(C=10.0).fit(X, ["a", "a", "b", "b"]).predict([[0.0, 0.7]])
@@ -191,7 +193,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     def _calibrate(self, left_out: Callable[..., np.ndarray], targets: np.ndarray, folds: list[Fold]) -> None:
         """Pick C by accuracy on left-out images (the smallest among equals) and the temperature by its scores."""
         candidates = C_GRID if self.C == "auto" else (float(self.C),)
-        self.C_, self.temperature_ = candidates[0], 1.0
+        self.C_, self.temperature_, self.left_out_ = candidates[0], 1.0, None
         if not folds:
             return
         two, best = len(self.classes_) == 2, -1
@@ -204,8 +206,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             own = scores[np.arange(len(targets)), targets]
             right = int(np.sum(own == np.fmax.reduce(scores, axis=1)))
             if right > best:
-                self.C_, best = C, right
-                self.temperature_ = fit_temperature(scores, targets)
+                self.C_, best, chosen = C, right, scores
+        self.temperature_ = fit_temperature(chosen, targets)
+        if np.isfinite(chosen[np.arange(len(targets)), targets]).any():
+            self.left_out_ = LeftOut.from_scores(chosen, targets, self.temperature_)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """(n, C) scores, larger is surer; (n,) for two classes."""
@@ -220,3 +224,6 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
         return softmax(self.temperature_ * one_column_a_class(self.decision_function(X)), axis=1)
+
+    def _strangeness(self, X: Any) -> np.ndarray:
+        return energy(self.temperature_ * one_column_a_class(self.decision_function(X)))[None]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 
 
 def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -14,7 +13,8 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     y = np.asarray(y)
     if y.ndim != 1:
         raise ValueError(f"y must hold one label for each image, a sequence; got an array of shape {y.shape}")
-    check_classification_targets(y)
+    if y.dtype.kind == "c" or (y.dtype.kind == "f" and np.any(y != np.floor(y))):
+        raise ValueError(f"labels name classes, got continuous numbers such as {y[y != np.floor(y)][0]}")
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"all {len(y)} labels are {classes.tolist()}; a classifier needs at least two classes")

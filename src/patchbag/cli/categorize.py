@@ -33,7 +33,7 @@ def train(
     folder: FolderArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path("model.patchbag"),
     labels: LabelsOption = None,
-    recipe: RecipeOption = "fisher",
+    recipe: RecipeOption = "auto",
     features: FeaturesOption = None,
     settings: SetOption = None,
     jobs: JobsOption = -1,
@@ -57,6 +57,14 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
     images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
+    reject: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Flag images as unlike anything seen: so many of the known ones are, at most."),
+    ] = 0.05,
+    coverage: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=0.99, help="Show for each image the classes that hold its own so often, e.g. 0.9."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with every probability.")] = False,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
@@ -70,9 +78,11 @@ def predict(
     paths = found.names
     with machine(jobs, cache):
         described = describe_images(found, categorizer.recipe_["features"])
-        probabilities: Any = categorizer.predict_proba(described.bags) if len(described.kept) else []
+        judged = categorizer.judge(described.bags, coverage or 0.9) if len(described.kept) else None
     good = [paths[i] for i in described.kept]
-    print_predictions(good, probabilities, [str(c) for c in categorizer.classes_], top, as_json)
+    if judged is not None:
+        names = [str(c) for c in categorizer.classes_]
+        print_predictions(good, judged, names, top, reject, coverage is not None, as_json)
     if as_json:
         for failure in described.failures:
             print(json.dumps({"image": paths[failure.index], "error": failure.message}))
@@ -80,22 +90,33 @@ def predict(
         raise typer.Exit(1)
 
 
-def print_predictions(paths: list[str], probabilities: Any, names: list[str], top: int, as_json: bool) -> None:
+UNLIKE = "unlike anything seen"
+
+
+def print_predictions(
+    paths: list[str], judged: Any, names: list[str], top: int, reject: float, with_sets: bool, as_json: bool
+) -> None:
     """JSON lines, a table on a terminal, or tab-separated lines for the next program in a pipe."""
-    table = Table("image", "label", "probability", "next", box=None, pad_edge=False)
+    table = Table("image", "label", "probability", "or" if with_sets else "next", "", box=None, pad_edge=False)
     table.columns[0].overflow = "fold"
-    for path, row in zip(paths, probabilities):
+    for path, row, members, typical in zip(paths, *judged):
         order = [int(i) for i in row.argsort()[::-1]]
-        best = names[order[0]]
+        shown = [i for i in order if members[i]] if with_sets else order[:top]
+        best, strange = names[order[0]], bool(typical <= reject)
         if as_json:
             ranked = {names[i]: round(float(row[i]), 6) for i in order}
-            print(json.dumps({"image": path, "label": best, "probability": ranked[best], "probabilities": ranked}))
+            found = {"image": path, "label": best, "probability": ranked[best], "probabilities": ranked}
+            found |= {"set": [names[i] for i in order if members[i]]} if with_sets else {}
+            print(json.dumps({**found, "typicality": round(float(typical), 4), "unlike_anything_seen": strange}))
         elif screen.out.is_terminal:
-            others = ", ".join(f"{names[i]} {100 * row[i]:.0f} %" for i in order[1:top])
+            others = ", ".join(f"{names[i]} {100 * row[i]:.0f} %" for i in shown[1:])
             share = f"{100 * row[order[0]]:.1f} %"
-            table.add_row(screen.literal(path), f"[bold]{screen.literal(best)}[/]", share, screen.literal(others))
+            label = screen.literal(best) if strange else f"[bold]{screen.literal(best)}[/]"
+            note = f"[yellow]{UNLIKE}[/]" if strange else ""
+            table.add_row(screen.literal(path), label, share, screen.literal(others), note)
         else:
-            print("\t".join([path, *(f"{names[i]}\t{row[i]:.4f}" for i in order[:top])]))
+            ranked_fields = [f"{names[i]}\t{row[i]:.4f}" for i in shown]
+            print("\t".join([path, *ranked_fields, *([UNLIKE] if strange else [])]))
     if table.row_count:
         screen.print_table(table)
 
@@ -104,7 +125,7 @@ def print_predictions(paths: list[str], probabilities: Any, names: list[str], to
 def evaluate(
     folder: FolderArgument,
     labels: LabelsOption = None,
-    recipe: RecipeOption = "fisher",
+    recipe: RecipeOption = "auto",
     features: FeaturesOption = None,
     train_per_class: Annotated[
         int | None,

@@ -14,17 +14,15 @@ given 1/15.  What is computed, and where:
   (:mod:`~patchbag.classifiers.confidence.temperature`), or membership (one against the rest, §7; or that its soft label
   is the largest).  Regression on targets ±1 is right about the order of the classes and wrong about its doubt: on
   Scene-15 with a Fisher kernel and 10 labels per class, 69 % are right and the largest soft label is so with 35 %;
-* the probit likelihood in place of Gaussian noise: laplace;
-* more than a few thousand images: inducing images, nystroem.  The weights are then learned on the inducing images
-  alone, and definiteness is tested on them and on a sample; the kernels are still given, and kept in memory, whole.
+* the probit likelihood in place of Gaussian noise: laplace; thousands of images: inducing images, nystroem, on which
+  alone the weights are then learned.
 
 ``predict`` is the paper's rule, the largest mean.  ``predict_proba`` ranks classes the same way where it is calibrated
 or all classes share one variance; else a class with an uncertain soft label can be less probable than one with a
 smaller mean.
 
-The variance of a new image needs its kernel with itself, which a precomputed kernel does not contain.  Pass
-``diagonal``; without it the mean self-kernel of the training images is used, which is exact for normalised kernels
-(all ones).
+A precomputed kernel does not contain the kernel of a new image with itself.  Pass ``diagonal``; without it the mean of
+the training images is used, exact for normalised kernels.
 
 The paper's "noise model variance sigma = 1e-5" may be σ or σ²; here ``noise`` is σ².
 """
@@ -42,7 +40,8 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
+from patchbag.classifiers.confidence.left_out import SaysHowSure, energy
+from patchbag.classifiers.gaussian_process.calibration import calibrate
 from patchbag.classifiers.gaussian_process.combination import (
     MAX_ITER,
     Combination,
@@ -61,11 +60,10 @@ from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_
 from patchbag.runtime import check_random_state
 
 SMALL = 256
-FOLDS = 3
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
 
 
-class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
+class GaussianProcessClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Classify images by a Gaussian process on one or several kernels.
 
     Parameters
@@ -76,7 +74,8 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     likelihood : "gaussian" or "probit"
     noise : σ², where its optimisation starts
     level : prior variance of the level of a class, in units of the targets ±1; 0 for the paper's process
-    weights : (k,) where the weights start; default 1 over the mean self-kernel, or 1 where they are not learned
+    weights : (k,) where the weights start, and where those of several kernels stay while no class has two images;
+        default 1 over the mean self-kernel, or 1 where they are not learned
     optimize : "all", "weights", "noise" or None, what the evidence chooses; a single kernel has a weight too, its scale
     l1, l2 : regularisation of the weights, and of the noise where it is learned; for few labels or many kernels
     n_inducing : None for the exact process, or the number of inducing images
@@ -92,6 +91,7 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     classes_ ; weights_ (k,) ; scales_ (k,) or None ; noise_ ; log_evidence_
     combination_ : the same with standard deviations ; posterior_
     temperature_ : factor of the soft labels in calibrated probabilities, or None
+    left_out_ : what left-out images say of new ones, or None
     inducing_, trace_error_ : indices of the inducing images and the share of variance they miss (None, 0 when exact)
     """
 
@@ -179,20 +179,12 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         self.posterior_ = row_order(self._condition(bases, self_kernels, targets))
         self.log_evidence_ = self.posterior_.log_evidence
         self.trace_error_ = 0.0 if self.inducing_ is None else self.posterior_.trace_error
-        exact = self.likelihood == "gaussian" and self.inducing_ is None
-        self.temperature_ = self._left_out_temperature(labels) if self.calibrate and exact else None
+        self.temperature_, self.left_out_ = None, None
+        if self.calibrate and self.likelihood == "gaussian" and self.inducing_ is None:
+            prior = combine(self_kernels, self.weights_) + self.level
+            random = check_random_state(self.random_state)
+            self.temperature_, self.left_out_ = calibrate(self.posterior_, labels, prior, random)
         return self
-
-    def _left_out_temperature(self, labels: np.ndarray) -> float | None:
-        folds = left_out_folds(labels, FOLDS, check_random_state(self.random_state))
-        if not folds:
-            return None
-        # noise shrinks the soft labels; the temperature's prior is in units of the targets
-        response = max(self.posterior_.response, 1e-12)
-        scores = one_column_a_class(self.posterior_.left_out(folds) / response)
-        for train, test in folds:
-            scores[np.ix_(test, np.setdiff1d(labels, labels[train]))] = np.nan
-        return fit_temperature(scores, labels) / response
 
     def _choose_inducing(self, bases: np.ndarray, size: int) -> np.ndarray:
         kernels = np.exp(-unit_scales(bases)[:, None, None] * bases) if self.input_.distances_ else bases
@@ -201,8 +193,7 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     def _starting_weights(self, bases: np.ndarray) -> np.ndarray:
         k = len(bases)
         if self.weights is None:
-            learned_kernels = OPTIMIZE[self.optimize][0] and not self.input_.distances_
-            return unit_weights(bases) if learned_kernels else np.ones(k)
+            return unit_weights(bases) if OPTIMIZE[self.optimize][0] and not self.input_.distances_ else np.ones(k)
         weights = np.asarray(self.weights, dtype=float)
         if weights.shape != (k,) or not np.all((weights >= 0) & np.isfinite(weights)) or not np.any(weights > 0):
             raise ValueError(f"weights must be {k} numbers >= 0, not all zero; got {self.weights!r}")
@@ -211,6 +202,8 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     def _learn(self, bases: np.ndarray, targets: np.ndarray) -> Combination:
         weights = self._starting_weights(bases)
         learn_weights, learn_noise = OPTIMIZE[self.optimize]
+        # one image per class: all that the evidence can reward is that images are unlike each other
+        learn_weights &= len(bases) == 1 or (targets > 0).sum(axis=0).max() > 1
         probit = self.likelihood == "probit"
         random = check_random_state(self.random_state)
         others = (weights * np.exp(random.normal(size=len(weights))) for _ in range(self.n_restarts))
@@ -233,7 +226,6 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
             for start in (weights, *others)
         )
         best = min(trials, key=lambda found: found.objective)
-        # fewer iterations than the default are a choice to stop early
         if not best.converged and best.n_iterations >= self.max_iter >= MAX_ITER:
             warnings.warn(
                 f"weights and noise had not converged after max_iter={self.max_iter} iterations; raise max_iter",
@@ -268,26 +260,31 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         -------
         mean, variance : (m, C); C is 1 for two classes, and the mean is then that of ``classes_[1]``
         """
+        mean, variance, _ = self._soft_labels(X, diagonal)
+        return mean, variance
+
+    def _soft_labels(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and variance (m, C), and the prior variance (m,)."""
         check_is_fitted(self, "classes_")
         rows, self_kernels = self.input_.rows(X, diagonal)
         if self.inducing_ is not None:
             rows = rows[:, :, self.inducing_]
         # what overflows is an error of its own below, with the image that is to blame
         with np.errstate(over="ignore", invalid="ignore"):
-            mean, variance = self.posterior_.predict(*self._covariance(rows, self_kernels))
+            covariance, prior = self._covariance(rows, self_kernels)
+            mean, variance = self.posterior_.predict(covariance, prior)
         variance = np.broadcast_to(variance if variance.ndim == 2 else variance[:, None], mean.shape)
         self.input_.check_finite(np.hstack([mean, variance]), rows, self_kernels)
-        return mean, np.maximum(variance, 0.0)
+        return mean, np.maximum(variance, 0.0), prior
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Mean soft labels: (m, C), or (m,) for two classes."""
-        mean, _ = self.predict_soft_labels(X)
+        mean = self.predict_soft_labels(X)[0]
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest mean soft label."""
-        mean, _ = self.predict_soft_labels(X)
-        return self.classes_[(mean[:, 0] > 0).astype(int) if mean.shape[1] == 1 else np.argmax(mean, axis=1)]
+        return self.classes_[one_column_a_class(self.predict_soft_labels(X)[0]).argmax(axis=1)]
 
     def predict_membership(self, X: Any, diagonal: Any = None) -> np.ndarray:
         """p(t ≥ 0) of each one-versus-all problem, (m, C) or (m, 1); the rows do not sum to one."""
@@ -305,10 +302,13 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
             return np.hstack([1.0 - p, p])
         return winning_probabilities(mean, deviation)
 
+    def _strangeness(self, X: Any) -> np.ndarray:
+        mean, variance, prior = self._soft_labels(X)
+        scores = (self.temperature_ or 1.0) * one_column_a_class(mean)
+        return np.stack([energy(scores), variance[:, 0] / prior])
+
     def _deviation(self, variance: np.ndarray) -> np.ndarray:
         return np.sqrt(variance + (1.0 if self.likelihood == "probit" else self.noise_))
-
-    # --- one more label ------------------------------------------------------------------------------------------
 
     def update(self, X: Any, y: Any, diagonal: Any = None) -> Self:
         """Learn from one more labelled image in O(n²): weights and noise stay, the Cholesky factor gains a row.

@@ -75,16 +75,20 @@ class GaussianPosterior:
         half = solve_triangular(self.factor, rows.T, lower=True, check_finite=False)
         return rows @ self.solution, diagonal - np.einsum("ij,ij->j", half, half)
 
-    def left_out(self, folds: Sequence[Fold]) -> np.ndarray:
-        """(n, C) mean labels of training images given those outside their fold; NaN for images of no fold.
+    def left_out(self, folds: Sequence[Fold]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (n, C) and variance (n,) of the soft labels of training images given those outside their fold; NaN for
+        images of no fold.
 
-        Without images F it is T_F - ([A^-1]_FF)^-1 [A^-1 T]_F, after Rasmussen & Williams 2006, eq. 5.12.
+        Without images F they are T_F - ([A^-1]_FF)^-1 [A^-1 T]_F and the diagonal of ([A^-1]_FF)^-1 less the noise,
+        after Rasmussen & Williams 2006, eq. 5.12.
         """
-        mean = np.full(self.targets.shape, np.nan)
+        mean, variance = np.full(self.targets.shape, np.nan), np.full(len(self.targets), np.nan)
         inverse = cho_solve((self.factor, True), np.eye(len(mean)), check_finite=False)
         for _, test in folds:
-            mean[test] = self.targets[test] - np.linalg.solve(inverse[np.ix_(test, test)], self.solution[test])
-        return mean
+            covariance = np.linalg.inv(inverse[np.ix_(test, test)])
+            mean[test] = self.targets[test] - covariance @ self.solution[test]
+            variance[test] = np.diagonal(covariance) - self.noise
+        return mean, np.maximum(variance, 0.0)
 
     @property
     def response(self) -> float:

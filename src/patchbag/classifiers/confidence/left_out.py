@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""What training images that were left out say of new ones: sets of classes, and images unlike anything seen.
+
+**Prediction sets** (split conformal prediction, Vovk et al. 2005; the rule of Sadinle et al. 2019).  The set of an
+image holds the classes with a probability of at least t, and always the most probable one.  If t is the
+:math:`\lfloor (n + 1)(1 - c) \rfloor`-th smallest of the probabilities that n left-out images were given for their own
+class, and the new image is drawn as they were, the set holds its class with a probability of at least c.  Nothing is
+assumed of the probabilities; better ones make smaller sets.  The images were left out of models of two thirds of the
+labels, so that with few of them sets are a little too large rather than too small.
+
+**Typicality** is a p-value of the hypothesis that an image is of the classes seen: the share of left-out training
+images that are as strange as it.  Strangeness is measured by numbers that are larger for stranger images: the energy
+:math:`-\ln \sum_c \exp(a\,s_c)` of the calibrated scores, and in a Gaussian process the share of its prior variance
+that the training images leave.  Each is turned into its own p-value p_j, and the p-values together into the statistic
+:math:`-\sum_j \ln p_j` (Fisher's method), whose distribution is again that of the left-out images, so that no
+independence is needed.  Of typical images a share of α has a typicality of at most α; with n labels it cannot be below
+1 / (n + 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from patchbag.registry import storable
+
+
+@storable
+@dataclass(frozen=True)
+class LeftOut:
+    """Of n left-out images.
+
+    ``own (n,)``: probabilities of their own classes, ascending.  ``strange (s, n)``: each statistic, ascending.
+    ``together (n,)``: the joint statistic, ascending.
+    """
+
+    own: np.ndarray
+    strange: np.ndarray
+    together: np.ndarray
+
+    @classmethod
+    def from_scores(cls, scores: np.ndarray, targets: np.ndarray, temperature: float, *others: np.ndarray) -> LeftOut:
+        """From ``scores (n, C)``, NaN for a class that the model of an image did not know, numbers of the classes
+        ``targets (n,)``, the factor of the scores, and other statistics (n,).  Images whose class was not known do not
+        count.
+        """
+        told = ~np.isnan(scores[np.arange(len(targets)), targets])
+        known = np.where(np.isnan(scores), -np.inf, temperature * scores)[told]
+        own = softmax(known, axis=1)[np.arange(len(known)), targets[told]]
+        columns = np.stack([energy(known), *(other[told] for other in others)])
+        strange = np.sort(columns, axis=1)
+        return cls(np.sort(own), strange, np.sort(_together(strange, columns)))
+
+    def threshold(self, coverage: float) -> float:
+        """The least probability of a class in a set that holds the true one with probability ``coverage``."""
+        rank = int(np.floor((len(self.own) + 1) * (1.0 - coverage) + 1e-9))
+        return float(self.own[rank - 1]) if rank else 0.0
+
+    def typicality(self, columns: np.ndarray) -> np.ndarray:
+        """(m,) p-values of images with statistics ``columns (s, m)``."""
+        return _tail(self.together, _together(self.strange, columns))
+
+
+def energy(scores: np.ndarray) -> np.ndarray:
+    """(n,) larger where no class has a large score."""
+    return -np.asarray(logsumexp(scores, axis=1))
+
+
+def _tail(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Share of the values of a sample, one more among them, that are at least as large."""
+    n = len(ascending)
+    return (1.0 + n - np.searchsorted(ascending, values, side="left")) / (n + 1.0)
+
+
+def _together(strange: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    return -np.sum([np.log(_tail(known, new)) for known, new in zip(strange, columns)], axis=0)
+
+
+class SaysHowSure:
+    """Methods of a classifier with ``left_out_`` (None where nothing could be left out) and ``_strangeness``."""
+
+    left_out_: LeftOut | None
+    classes_: np.ndarray
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    def _strangeness(self, X: Any) -> np.ndarray:
+        """(s, m) statistics of images, larger for stranger ones."""
+        raise NotImplementedError
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """(n, C) which classes are in the set of each image, which holds its class with probability ``coverage``."""
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
+        p = self.predict_proba(X)
+        least = 0.0 if self.left_out_ is None else self.left_out_.threshold(coverage)
+        return np.asarray((p >= least) | (p == p.max(axis=1, keepdims=True)))
+
+    def typicality(self, X: Any) -> np.ndarray:
+        """(n,) p-value of being of the classes seen: small for an image unlike anything seen; 1 where the labels do not
+        suffice to say.
+        """
+        columns = self._strangeness(X)
+        return np.ones(columns.shape[1]) if self.left_out_ is None else self.left_out_.typicality(columns)

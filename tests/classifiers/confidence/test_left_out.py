@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from patchbag import GaussianProcessClassifier, LinearClassifier
+from patchbag.classifiers.confidence.left_out import LeftOut, energy
+
+
+def points(per_class, seed=0, n_classes=5, spread=0.5):
+    rng = np.random.default_rng(seed)
+    y = np.tile(np.arange(n_classes), per_class)
+    return unit(np.eye(24)[y] + spread * rng.normal(size=(len(y), 24)) / 2), y
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def fitted(kind, x, y):
+    if kind == "gp":
+        return GaussianProcessClassifier(random_state=0).fit(x @ x.T, y), lambda new: new @ x.T
+    return LinearClassifier("svm" if kind == "svm" else "least-squares", random_state=0).fit(x, y), lambda new: new
+
+
+def test_the_threshold_is_the_quantile_of_conformal_prediction():
+    own = np.arange(1, 20) / 20
+    left_out = LeftOut(own, np.zeros((1, 19)), np.zeros(19))
+    assert left_out.threshold(0.9) == own[1]  # floor(20 · 0.1) = 2: the second smallest
+    assert left_out.threshold(0.75) == own[4]
+    assert left_out.threshold(0.96) == 0.0  # so few images cannot promise it
+
+
+def test_typicality_is_the_share_of_images_that_are_as_strange():
+    scores, targets = np.array([[3.0, 0.0], [0.0, 2.0], [1.0, 0.0], [np.nan, 1.0]]), np.array([0, 1, 0, 0])
+    left_out = LeftOut.from_scores(scores, targets, 2.0)
+    assert len(left_out.own) == 3  # of the last image the class was unknown
+    known = energy(2.0 * scores[:3])
+    np.testing.assert_allclose(left_out.strange[0], np.sort(known))
+    np.testing.assert_allclose(left_out.typicality(known[None]), [1.0, 0.75, 0.5])
+    np.testing.assert_allclose(left_out.typicality(np.array([[100.0, -100.0]])), [0.25, 1.0])
+
+
+@pytest.mark.parametrize("kind", ["gp", "svm", "least-squares"])
+@pytest.mark.parametrize("coverage", [0.7, 0.9])
+def test_sets_hold_the_class_as_often_as_they_say(kind, coverage):
+    held, sizes = [], []
+    for seed in range(6):
+        x, y = points(12, seed, spread=0.9)
+        test, truth = points(100, 100 + seed, spread=0.9)
+        model, rows = fitted(kind, x, y)
+        sets = model.predict_set(rows(test), coverage)
+        held.append(sets[np.arange(len(truth)), truth].mean())
+        sizes.append(sets.sum(axis=1))
+        assert (sets[np.arange(len(truth)), np.searchsorted(model.classes_, model.predict(rows(test)))]).all()
+    # the images were left out of models of fewer labels
+    assert coverage - 0.04 < np.mean(held) < coverage + 0.4 * (1 - coverage) + 0.02
+    assert np.min(sizes) == 1 and np.max(sizes) > 1
+
+
+@pytest.mark.parametrize("kind", ["gp", "svm", "least-squares"])
+def test_images_of_other_classes_and_of_none_are_strange(kind):
+    x, y = points(20)
+    known, _ = points(60, 1)
+    rng = np.random.default_rng(2)
+    new = unit(np.eye(24)[10 + np.arange(300) % 5] + 0.25 * rng.normal(size=(300, 24)))
+    model, rows = fitted(kind, x, y)
+    typical, strange = model.typicality(rows(known)), model.typicality(rows(new))
+    assert (typical <= 0.05).mean() < 0.08 and strange.min() > 0 and typical.max() <= 1
+    assert roc_auc_score(np.repeat([0, 1], 300), -np.concatenate([typical, strange])) > 0.85
+
+
+def test_too_few_labels_say_nothing():
+    model = LinearClassifier().fit(np.eye(2), ["a", "b"])
+    assert model.left_out_ is None
+    assert model.predict_set(np.eye(2)).all() and (model.typicality(np.eye(2)) == 1).all()
+    with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
+        model.predict_set(np.eye(2), 1.0)
+    probit = GaussianProcessClassifier(likelihood="probit").fit(np.eye(4) + 1, list("aabb"))
+    assert (probit.typicality(np.ones((1, 4))) == 1).all()
