@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from patchbag import Bags, Categorizer, categorizer
 from patchbag.memory import predict_in_chunks
-from patchbag.recipes import RECIPES, make_recipe
+from patchbag.recipes import RECIPES, make_recipe, recommended
 from patchbag.runtime import runtime_context
 
 SMALL = {"recipe__statistics__mixture__n_components": 4, "recipe__statistics__projection__n_components": 12}
@@ -187,3 +187,28 @@ def test_every_recipe_says_what_it_is():
 def test_what_is_no_list_of_images_with_labels_is_named(images, labels, message):
     with pytest.raises(ValueError, match=message):
         Categorizer("words").fit(images, labels)
+
+
+def test_sets_and_typicality_come_with_the_probabilities(trained, textures, tmp_path):
+    images, _ = textures
+    found = trained.judge(images, 0.8)
+    np.testing.assert_array_equal(found.probabilities, trained.predict_proba(images))
+    assert found.sets.shape == (36, 3) and found.sets[np.arange(36), found.probabilities.argmax(axis=1)].all()
+    np.testing.assert_array_equal(trained.predict_set(images, 0.8), found.sets)
+    assert (found.typicality > 0).all() and found.typicality.max() <= 1
+    blank = trained.typicality([np.zeros((72, 72), np.uint8)])
+    assert blank[0] <= found.typicality.min()
+    again = Categorizer.load(trained.save(tmp_path / "m.patchbag")).judge(images, 0.8)
+    np.testing.assert_array_equal(again.typicality, found.typicality)
+    np.testing.assert_array_equal(again.sets, found.sets)
+
+
+def test_images_without_a_label_may_take_part_where_the_recipe_learns_from_them(textures):
+    images, labels = textures
+    few = np.array([label if i % 6 == 0 else None for i, label in enumerate(labels)], dtype=object)
+    model = Categorizer("deep-pool").fit(images, few)
+    rest = few == None  # noqa: E711
+    assert model.takes_unlabelled and (model.predict(images)[rest] == labels[rest]).mean() > 0.8
+    with pytest.raises(ValueError, match="image 1 of 36 has no label"):
+        Categorizer("fisher").fit(images, few)
+    assert recommended(few.tolist()) == "deep-pool" and recommended(labels.tolist()) == "auto"

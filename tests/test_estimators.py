@@ -95,6 +95,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "Normalizer": (lambda: patchbag.Normalizer(["power", "l2"]), make_vectors),
     "PLSAFisherVector": (lambda: patchbag.PLSAFisherVector(2, random_state=0), make_statistics),
     "PerDescriptor": (lambda: patchbag.PerDescriptor(StandardScaler(), random_state=0), make_bags),
+    "PoolClassifier": (lambda: patchbag.PoolClassifier(random_state=0), make_vectors),
     "PolyaVector": (patchbag.PolyaVector, make_statistics),
     "PyramidMatchKernel": (lambda: patchbag.PyramidMatchKernel(n_levels=3, random_state=0), make_bags),
     "ReferenceWeights": (patchbag.ReferenceWeights, make_mixtures),

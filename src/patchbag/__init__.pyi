@@ -14,6 +14,7 @@ from .classifiers.fusion import LateFusionClassifier as LateFusionClassifier
 from .classifiers.gaussian_process.classifier import GaussianProcessClassifier as GaussianProcessClassifier
 from .classifiers.linear import LinearClassifier as LinearClassifier
 from .classifiers.multilabel import MultilabelSVM as MultilabelSVM
+from .classifiers.pool import PoolClassifier as PoolClassifier
 from .classifiers.sparse_logistic import SparseLogisticClassifier as SparseLogisticClassifier
 from .collection import Collection as Collection
 from .collection import open_collection as open_collection

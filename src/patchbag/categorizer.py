@@ -22,6 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.confidence.left_out import SaysHowSure
+from patchbag.classifiers.confidence.usual_bags import UsualBags
 from patchbag.memory import CHUNK, predict_in_chunks
 from patchbag.recipes import make_recipe
 from patchbag.runtime import runtime_context
@@ -54,6 +55,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     ----------
     classes_ (C,) : the labels
     recipe_ : the fitted pipeline
+    usual_ : what the descriptors of the training images are like
 
     >>> categorizer = Categorizer("fisher").fit(paths, labels)          # doctest: +SKIP
     >>> categorizer.predict_proba(["new.jpg"])                          # doctest: +SKIP
@@ -73,7 +75,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, images: Sequence[Any], labels: Any) -> Self:
-        """Train on images and their labels."""
+        """Train on images and their labels; None for images without one, where the recipe learns from these too."""
         if isinstance(images, str | os.PathLike):
             raise ValueError(
                 f"expected a list of images, got {str(images)!r}; those of a folder are open_collection(folder).paths"
@@ -82,16 +84,24 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         if labels.ndim != 1:
             raise ValueError(f"expected one label per image, got labels of shape {labels.shape}")
         unknown = [i for i, label in enumerate(labels.tolist()) if label is None or label != label]
-        if unknown:
+        if unknown and not self.takes_unlabelled:
             raise ValueError(f"image {unknown[0]} of {len(labels)} has no label; train on those that have one")
         if len(images) != len(labels):
             raise ValueError(f"{len(images)} images but {len(labels)} labels")
         if len(images) == 0:
             raise ValueError("no images to train on")
         with runtime_context(n_jobs=self.n_jobs, seed=self.random_state):
-            self.recipe_ = self.pipeline().fit(images, labels)
+            pipeline = self.pipeline()
+            described = pipeline[0].fit(images, labels).transform(images)
+            self.recipe_ = pipeline.fit(described, labels)
+            self.usual_ = UsualBags.from_bags(described)
         self.classes_ = self.recipe_.classes_
         return self
+
+    @property
+    def takes_unlabelled(self) -> bool:
+        """Whether images without a label, None, can take part in ``fit``."""
+        return getattr(self.pipeline()[-1], "takes_unlabelled", False)
 
     def pipeline(self) -> Pipeline:
         """The unfitted pipeline of the recipe."""
@@ -137,15 +147,20 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         A classifier that has no sets gives the most probable class, one without typicality the value 1.
         """
         check_is_fitted(self, "recipe_")
-        steps, classifier = self.recipe_[:-1], self.recipe_[-1]
+        features, steps, classifier = self.recipe_[0], self.recipe_[1:-1], self.recipe_[-1]
+        sure = isinstance(classifier, SaysHowSure)
+        usual = getattr(self, "usual_", None)  # models of version 0.1 have none
         parts = []
         with runtime_context(n_jobs=self.n_jobs):
             for start in range(0, len(images), CHUNK):
-                rows = steps.transform(images[start : start + CHUNK])
+                described = features.transform(images[start : start + CHUNK])
+                rows = steps.transform(described) if len(steps) else described
                 p = classifier.predict_proba(rows)
-                sure = isinstance(classifier, SaysHowSure)
                 sets = classifier.predict_set(rows, coverage) if sure else p == p.max(axis=1, keepdims=True)
-                parts.append((p, sets, classifier.typicality(rows) if sure else np.ones(len(p))))
+                typical = classifier.typicality(rows) if sure else np.ones(len(p))
+                if usual is not None:  # the smaller of two p-values is half as large as it looks
+                    typical = np.minimum(2.0 * np.minimum(typical, usual.typicality(described)), 1.0)
+                parts.append((p, sets, typical))
         if not parts:
             raise ValueError("no images to predict")
         return Judgement(*map(np.concatenate, zip(*parts)))

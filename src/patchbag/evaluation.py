@@ -144,6 +144,7 @@ def compare(
     seed: int = 0,
     names: Sequence[str] | None = None,
     probabilities: bool = True,
+    pool: bool = False,
     journal: MutableMapping[str, dict[str, Any]] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Evaluation]:
@@ -157,6 +158,7 @@ def compare(
     seed : split i runs with the seed ``seed + i``
     names : of the images, for the list of mistakes
     probabilities : False asks the models for classes alone, and says nothing of how sure they are
+    pool : test images take part in training without their labels, where a model learns from such
     journal : figures found before, by what they depend on; a split that is in it is not run again
     progress : told what is being done
     """
@@ -173,13 +175,13 @@ def compare(
         memory = StepMemory(pipelines)
         for name in memory.order():
             what = f"split {i + 1} of {len(splits)}" + (f": {name}" if name else "")
-            key = figure_key(pipelines[name], contents.get(id(given[name])), labels, train, test, seed + i)
+            key = figure_key(pipelines[name], contents.get(id(given[name])), labels, train, test, seed + i, pool)
             if journal is not None and key in journal:
                 results[name].add(SplitResult(**journal[key]))
             else:
                 progress(what)
                 with runtime_context(seed=seed + i):
-                    run = _run_split(memory, name, given[name], labels, train, test, names, probabilities)
+                    run = _run_split(memory, name, given[name], labels, train, test, names, probabilities, pool)
                 results[name].add(*run)
                 run[0].seed = seed + i
                 if journal is not None:
@@ -212,12 +214,17 @@ def _run_split(
     test: np.ndarray,
     names: Sequence[str] | None,
     probabilities: bool,
+    pool: bool,
 ) -> tuple[SplitResult, list[dict[str, Any]], np.ndarray | None]:
     model = memory.pipeline(name)
     pairwise = get_tags(model[-1]).input_tags.pairwise and len(model) == 1  # kernels between all images are given
     data = [_cut(X, part)[:, train] if pairwise else _cut(X, part) for part in (train, test)]
     started = time.perf_counter()
-    model.fit(data[0], labels[train])
+    if pool and getattr(model[-1], "takes_unlabelled", False):
+        given = np.concatenate([labels[train].astype(object), np.full(len(test), None)])
+        model.fit(_cut(X, np.concatenate([train, test])), given)
+    else:
+        model.fit(data[0], labels[train])
     seconds = dict(memory.seconds)
     seconds["train classifier"] = time.perf_counter() - started - sum(seconds.values())
     memory.seconds = {}

@@ -23,6 +23,7 @@ from sklearn.pipeline import Pipeline
 
 from patchbag.classifiers.fusion import LateFusionClassifier
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
+from patchbag.classifiers.pool import PoolClassifier
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
 from patchbag.encodings.polya import PolyaVector
@@ -119,6 +120,16 @@ def make_recipe(name: str, features: str | Sequence[str] | None = None) -> Pipel
         return Pipeline([("features", FEATURES[names[0]]()), *recipe.stages()])
     fusion = LateFusionClassifier([(n, Pipeline(recipe.stages())) for n in names])
     return Pipeline([("features", FeatureChannels([(n, FEATURES[n]()) for n in names])), ("classifier", fusion)])
+
+
+FEW = 15  # labels per class below which many images without a label teach more than several kernels
+
+
+def recommended(labels: Sequence[Any]) -> str:
+    """The recipe for images of which some have a label, and others None: what ``auto`` means for them."""
+    known = [label for label in labels if label is not None]
+    few = len(known) < FEW * len(set(known)) and len(labels) > 2 * len(known)
+    return "deep-pool" if few else "auto"
 
 
 add_recipe("fisher", "improved Fisher vectors, spatial pyramid, linear SVM", "Perronnin et al. 2010", fisher)
@@ -254,6 +265,14 @@ add_recipe(
     "kapoor2010 §4",
     pooled,
     classifier=lambda: [("classifier", GaussianProcessClassifier(InnerProductKernel()))],
+    features="deep-pooled",
+)
+add_recipe(
+    "deep-pool",
+    "pooled vectors of a network, images without a label teach as well",
+    "Zhou et al. 2004",
+    pooled,
+    classifier=lambda: [("classifier", PoolClassifier())],
     features="deep-pooled",
 )
 add_recipe(

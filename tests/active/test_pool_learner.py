@@ -6,9 +6,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from patchbag.active.beliefs import RIDGE, PoolBeliefs, diffused_weights
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.active.representatives import GrowingClusters, group_sums, representative_utilities
+from patchbag.classifiers.beliefs import RIDGE, PoolBeliefs, diffused_weights
 from patchbag.similarity.graph.choice import directions, one_hot, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, unit_rows
 
@@ -254,7 +254,8 @@ def test_runs_repeat(rule):
 
 
 def test_large_pools_are_taught_by_a_sample(monkeypatch):
-    from patchbag.active import beliefs, representatives
+    from patchbag.active import representatives
+    from patchbag.classifiers import beliefs
 
     monkeypatch.setattr(beliefs, "TAUGHT", 100)
     monkeypatch.setattr(representatives, "SAMPLE", 80)

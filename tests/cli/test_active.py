@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -62,7 +63,10 @@ def test_evaluation_uses_the_answers_and_leaves_the_pool_out(pool):
 
 
 def test_labelling_ends_with_the_command_that_trains(pool):
-    assert run("active", pool, *ASK, answers="stripes\nq\n").stdout.splitlines()[-1] == f"next: patchbag train {pool}"
+    assert (
+        run("active", pool, *ASK, answers="stripes\nq\n").stdout.splitlines()[-1]
+        == f"next: patchbag train {pool} --recipe gp-fisher"
+    )
 
 
 def test_moving_takes_earlier_answers_along(pool):
@@ -77,7 +81,7 @@ def test_moving_takes_earlier_answers_along(pool):
 def test_moving_works_when_nothing_is_left_to_ask(pool):
     answer(pool, 12)
     result = run("active", pool, "--move", *ASK)
-    assert result.stdout.splitlines()[-1] == f"next: patchbag train {pool}"
+    assert result.stdout.splitlines()[-1] == f"next: patchbag train {pool} --recipe gp-fisher"
     assert None not in open_collection(pool).labels.tolist()
     assert "36 images, 3 classes" in run("train", pool, "-r", "words", *SMALL).stdout
 
@@ -97,3 +101,18 @@ def test_a_simulation_says_what_it_ignores_and_that_rounds_were_cut(picture_fold
     assert "100 rounds were cut: " in result.stdout and "±" not in result.stdout
     assert "on 1 images that had no label at the end; 1 run" in result.stdout
     assert not (tmp_path / "none.csv").exists()
+
+
+def test_training_after_labelling_learns_from_the_images_without_a_label_too(picture_folder):
+    (picture_folder / "unlabelled").mkdir()
+    for name in ("bars", "stripes"):
+        for path in sorted((picture_folder / name).glob("*.png"))[2:]:
+            path.rename(picture_folder / "unlabelled" / f"{name}-{path.name}")
+        shutil.rmtree(picture_folder / "diagonals", ignore_errors=True)
+    last = run("active", picture_folder, "-j", 1, "--rounds", 1, answers="bars\n").stdout.splitlines()[-1]
+    assert last == f"next: patchbag train {picture_folder} --recipe deep-pool"
+    text = run("train", picture_folder, "-j", 1, "-o", "m").stdout  # what auto means for a folder like this
+    assert "m: deep-pool, 24 images (19 of them without a label), 2 classes" in text
+    found = run("predict", "m", picture_folder / "unlabelled", "-j", 1).stdout.splitlines()
+    right = [line.split("\t")[0].split("/")[-1].startswith(line.split("\t")[1]) for line in found]
+    assert len(right) == 20 and sum(right) > 16

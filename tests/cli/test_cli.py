@@ -271,7 +271,7 @@ def test_what_of_a_folder_is_not_used_is_said(picture_folder):
 
 
 def test_control_c_ends_a_command_with_one_line(monkeypatch, picture_folder):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("patchbag.cli.categorize.describe_labelled", interrupted)

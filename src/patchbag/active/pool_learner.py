@@ -27,10 +27,10 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.active.beliefs import PoolBeliefs
 from patchbag.active.labels import LabelledPool
 from patchbag.active.representatives import GrowingClusters, representative_utilities
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
+from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.runtime import check_random_state
 from patchbag.similarity.graph.choice import NOISE, soften
 from patchbag.similarity.graph.image_graph import ImageGraph

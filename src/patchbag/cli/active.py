@@ -32,7 +32,7 @@ def active(
     labels: Annotated[
         Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
     ] = None,
-    recipe: RecipeOption = "deep-gp",
+    recipe: RecipeOption = "deep-pool",
     features: FeaturesOption = None,
     criterion: Annotated[
         str,
@@ -92,7 +92,7 @@ def active(
             one = "an image that had a label into the folder of its class"
             screen.result(f"moved {one if moved == 1 else several}")
             if all(label is not None for label in images.labels.tolist()):
-                screen.result(dialogue.next_step(images, book.path, move))
+                screen.result(dialogue.next_step(images, book.path, move, recipe))
                 return
     images = images.labelled() if simulate else dialogue.check_pool(images)
     with machine(jobs, cache, seed), settings_to_blame(settings):
@@ -127,4 +127,4 @@ def active(
     left = sum(label is None for label in images.labels.tolist())
     new = f"{given} new label{'' if given == 1 else 's'}"
     screen.result(f"{new}, {left} of {len(images)} images without one; see {book.path}")
-    screen.result(dialogue.next_step(images, book.path, move))
+    screen.result(dialogue.next_step(images, book.path, move, recipe))

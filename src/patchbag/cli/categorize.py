@@ -41,15 +41,26 @@ def train(
     seed: SeedOption = 0,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
+    from patchbag.collection import open_collection
+    from patchbag.recipes import recommended
+
     categorizer = make_categorizer(recipe, features, settings, seed)
     check_outputs(output, replaced=True)
+    found = open_collection(folder, labels)
+    if recipe == "auto" and features is None and not settings:
+        recipe = recommended(found.labels.tolist())
+        categorizer = make_categorizer(recipe, features, settings, seed)
     with machine(jobs, cache), settings_to_blame(settings):
-        images, described = describe_labelled(folder, labels, categorizer.pipeline()["features"])
+        images, described = describe_labelled(
+            found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
+        )
         with screen.working(f"training {recipe} on {len(images)} images of {len(images.classes)} classes"):
             categorizer.fit(described.bags, images.labels)
     categorizer.save(output)
     size = output.stat().st_size / 1e6
-    screen.result(f"{output}: {recipe}, {len(images)} images, {len(images.classes)} classes, {size:.1f} MB")
+    bare = len(images.unlabelled())
+    many = f"{len(images)} images" + (f" ({bare} of them without a label)" if bare else "")
+    screen.result(f"{output}: {recipe}, {many}, {len(images.classes)} classes, {size:.1f} MB")
 
 
 @app.command()
@@ -135,6 +146,9 @@ def evaluate(
         ),
     ] = None,
     splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Test images teach without their labels, where a recipe learns from such.")
+    ] = False,
     seed: SeedOption = 0,
     settings: SetOption = None,
     json_path: Annotated[
@@ -145,6 +159,7 @@ def evaluate(
     cache: CacheOption = True,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
+    from patchbag.collection import open_collection
     from patchbag.evaluation import evaluate as run
     from patchbag.protocol import PerClassSplit, half_of_smallest
 
@@ -152,12 +167,14 @@ def evaluate(
     check_outputs(json_path, report)
     with machine(jobs, cache), settings_to_blame(settings):
         started = time.perf_counter()
-        images, described = describe_labelled(folder, labels, categorizer.pipeline()["features"])
+        found = open_collection(folder, labels)
+        images, described = describe_labelled(found, categorizer.pipeline()["features"])
         describing = time.perf_counter() - started
         truth = images.labels
         cv = PerClassSplit(train_per_class or half_of_smallest(truth), n_splits=splits, random_state=seed)
         with screen.working("starting") as tell:
-            result = run(categorizer, described.bags, truth, cv=cv, seed=seed, names=images.paths, progress=tell)
+            options = {"cv": cv, "seed": seed, "names": images.paths, "progress": tell, "pool": pool}
+            result = run(categorizer, described.bags, truth, **options)
     result.recipe, result.describing = recipe, describing
     print_evaluation(result)
     write_evaluation(result, described.failures, json_path, report, folder.resolve().name)

@@ -266,15 +266,16 @@ def guess(learner: Any, index: int) -> str:
     return ", ".join(f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best)
 
 
-def next_step(images: Collection, labels: Path, moved: bool = False) -> str:
+def next_step(images: Collection, labels: Path, moved: bool = False, recipe: str | None = None) -> str:
     """The command that trains on these images, with what has to be done before it.
 
     Parameters
     ----------
     labels : the file of the answers
     moved : whether all images with an answer lie in the folder of their class
+    recipe : the one that asked
     """
-    command = f"patchbag train {shlex.quote(str(images.root))}"
+    command = f"patchbag train {shlex.quote(str(images.root))}" + (f" --recipe {recipe}" if recipe else "")
     if len({label for label in images.labels.tolist() if label is not None}) < 2:
         return f"next, once two classes have labels: {command}"
     if moved or labels.resolve() in [(images.root / name).resolve() for name in LABEL_FILES]:

@@ -63,15 +63,16 @@ def describe_images(images: Any, features: Any) -> Any:
     return described
 
 
-def describe_labelled(folder: Path, labels: Path | None, features: Any) -> tuple[Any, Any]:
-    """The labelled images of a folder that can be described, and their description.
+def describe_labelled(images: Any, features: Any, *, unlabelled: bool = False) -> tuple[Any, Any]:
+    """The labelled images of a collection that can be described, or all, and their description.
 
     Says what of the folder is not used: files, sub-folders, images without a label, and classes none of whose images
     can be read.
     """
-    from patchbag.collection import CollectionError, open_collection
+    from patchbag.collection import CollectionError
 
-    images = open_collection(folder, labels).labelled()
+    labelled = images.labelled()
+    images = images if unlabelled else labelled
     for remark in images.remarks:
         screen.say(remark, "yellow")
     described = describe_images(images, features)
@@ -80,5 +81,5 @@ def describe_labelled(folder: Path, labels: Path | None, features: Any) -> tuple
         if name not in kept.classes:
             screen.say(f"the class {name!r} is left out: none of its images can be read", "yellow")
     if len(kept.classes) < 2:
-        raise CollectionError(f"{folder}: fewer than two classes have an image that can be read")
+        raise CollectionError(f"{images.root}: fewer than two classes have an image that can be read")
     return kept, described

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from patchbag import GaussianProcessClassifier, LinearClassifier
+from patchbag import Bags, Channels, GaussianProcessClassifier, LinearClassifier
 from patchbag.classifiers.confidence.left_out import LeftOut, energy
+from patchbag.classifiers.confidence.usual_bags import UsualBags
 
 
 def points(per_class, seed=0, n_classes=5, spread=0.5):
@@ -80,3 +81,18 @@ def test_too_few_labels_say_nothing():
         model.predict_set(np.eye(2), 1.0)
     probit = GaussianProcessClassifier(likelihood="probit").fit(np.eye(4) + 1, list("aabb"))
     assert (probit.typicality(np.ones((1, 4))) == 1).all()
+
+
+def test_blank_images_and_noise_have_unusual_bags():
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(rng.normal(size=6), 1 + rng.random(), size=(40, 6)) for _ in range(60)]
+    usual = UsualBags.from_bags(Bags.from_list(arrays))
+    rows = np.array([np.concatenate([a.mean(axis=0), a.std(axis=0)]) for a in arrays])
+    distances = np.mean(((rows - rows.mean(axis=0)) / rows.std(axis=0)) ** 2, axis=1)
+    np.testing.assert_allclose(usual.distances, np.sort(distances), rtol=1e-4)
+    odd = Bags.from_list([np.zeros((40, 6)), 50 * rng.normal(size=(40, 6)), arrays[0]])
+    p = usual.typicality(odd)
+    assert p[0] < 0.05 and p[1] < 0.05 and p[2] == pytest.approx((1 + np.sum(distances >= distances[0])) / 61, abs=0.02)
+    both = Channels(one=odd, two=odd)
+    assert UsualBags.from_bags(both).mean.shape == (24,) and (usual.typicality(both) == 1).all()
+    assert UsualBags.from_bags([1, 2]) is None

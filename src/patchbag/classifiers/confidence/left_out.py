@@ -61,7 +61,7 @@ class LeftOut:
 
     def typicality(self, columns: np.ndarray) -> np.ndarray:
         """(m,) p-values of images with statistics ``columns (s, m)``."""
-        return _tail(self.together, _together(self.strange, columns))
+        return tail(self.together, _together(self.strange, columns))
 
 
 def energy(scores: np.ndarray) -> np.ndarray:
@@ -69,14 +69,14 @@ def energy(scores: np.ndarray) -> np.ndarray:
     return -np.asarray(logsumexp(scores, axis=1))
 
 
-def _tail(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+def tail(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Share of the values of a sample, one more among them, that are at least as large."""
     n = len(ascending)
     return (1.0 + n - np.searchsorted(ascending, values, side="left")) / (n + 1.0)
 
 
 def _together(strange: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    return -np.sum([np.log(_tail(known, new)) for known, new in zip(strange, columns)], axis=0)
+    return -np.sum([np.log(tail(known, new)) for known, new in zip(strange, columns)], axis=0)
 
 
 class SaysHowSure:

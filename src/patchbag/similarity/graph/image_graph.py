@@ -83,7 +83,7 @@ class ImageGraph:
         n = len(X)
         if n < 2:
             raise ValueError("a graph needs at least two images, got one")
-        powered = _signed_power(X, power)
+        powered = signed_power(X, power)
         mean = powered.mean(axis=0, dtype=np.float64).astype(np.float32)
         vectors = unit_rows(powered - mean)
         k = min(n_neighbors, n - 1)
@@ -111,7 +111,7 @@ class ImageGraph:
         X = check_vectors(X)
         if X.shape[1] != len(self.mean):
             raise ValueError(f"the pool has vectors of {len(self.mean)} numbers, got {X.shape[1]}")
-        return unit_rows(_signed_power(X, self.power) - self.mean)
+        return unit_rows(signed_power(X, self.power) - self.mean)
 
     def place(self, vectors: np.ndarray, n_jobs: int | None = None) -> np.ndarray:
         """Coordinates (M, m) in the eigenvectors of new images with prepared ``vectors (M, d)``."""
@@ -153,7 +153,8 @@ def check_vectors(X: Any) -> np.ndarray:
     return X
 
 
-def _signed_power(X: np.ndarray, power: float) -> np.ndarray:
+def signed_power(X: np.ndarray, power: float) -> np.ndarray:
+    """Entries of X with their absolute values to a power."""
     return X if power == 1.0 else np.sign(X) * np.abs(X) ** np.float32(power)
 
 

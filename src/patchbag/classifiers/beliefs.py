@@ -109,8 +109,7 @@ class PoolBeliefs:
         """(N, C) scores of the linear classifier; there must be a label."""
         if self._scores is None:
             if len(self.images) >= GROWTH * self._chosen_at:
-                self._choose()
-                self._chosen_at = len(self.images)
+                self.choose()
             self._scores = self.graph.vectors @ self.classifier()
         return self._scores
 
@@ -147,7 +146,9 @@ class PoolBeliefs:
 
     # --- what the labels choose ----------------------------------------------------------------------------------
 
-    def _choose(self) -> None:
+    def choose(self) -> None:
+        """Strength of diffusion, weight of the soft labels and sharpness of the probabilities, by left-out labels."""
+        self._chosen_at = len(self.images)
         alpha, _ = choose_diffusion(self.graph, self.images, self.codes, mixes=(0.0,))
         if alpha != self.alpha:
             self._diffuse_with(alpha)

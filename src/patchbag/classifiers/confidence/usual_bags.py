@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Images whose descriptors are unlike those of any training image, whatever their classes: blank ones, noise.
+
+A classifier sees an image through what tells its classes apart; a white page has all of the background of a dinosaur on
+white and nothing else, and is taken for one.  So the bags themselves are looked at: the means and standard deviations
+of an image's descriptors, number by number, in units of how much these vary between the training images.  The mean
+square of that is large for an image whose patches all look the same, or like no patch of a photograph; its p-value is
+the share of the training images for which it is as large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from patchbag.bags import Bags
+from patchbag.channels import Channels
+from patchbag.classifiers.confidence.left_out import tail
+from patchbag.registry import storable
+
+
+@storable
+@dataclass(frozen=True)
+class UsualBags:
+    """``mean (p,)`` and ``deviation (p,)`` of the numbers, and the statistic of the n training images, ascending."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    distances: np.ndarray
+
+    @classmethod
+    def from_bags(cls, bags: Any) -> UsualBags | None:
+        """From described images; None for anything else."""
+        rows = summaries(bags)
+        if rows is None or len(rows) < 2:
+            return None
+        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+        found = cls(mean, deviation, np.empty(0))
+        return cls(mean, deviation, np.sort(found._distances(rows)))
+
+    def _distances(self, rows: np.ndarray) -> np.ndarray:
+        varying = self.deviation > 1e-9 * np.abs(self.mean).max()
+        scaled = (rows[:, varying] - self.mean[varying]) / self.deviation[varying]
+        return np.asarray(np.mean(scaled**2, axis=1)) if varying.any() else np.zeros(len(rows))
+
+    def typicality(self, bags: Any) -> np.ndarray:
+        """(n,) p-values of described images."""
+        rows = summaries(bags)
+        if rows is None or rows.shape[1] != len(self.mean):
+            return np.ones(len(bags))
+        return tail(self.distances, self._distances(rows))
+
+
+def summaries(bags: Any) -> np.ndarray | None:
+    """(n, p) means and standard deviations of the descriptors of every image, of all channels, if there are any."""
+    if isinstance(bags, Channels):
+        parts = [summaries(bags[name]) for name in bags.names]
+        found = [part for part in parts if part is not None]
+        return np.hstack(found) if found else None
+    if not isinstance(bags, Bags):
+        return None
+    rows = [np.asarray(bag, dtype=np.float32) for bag in bags]
+    return np.array([np.concatenate([bag.mean(axis=0), bag.std(axis=0)]) for bag in rows], dtype=np.float64)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A classifier that learns from images with and without labels, for images to come.
+
+``fit`` takes both; images without a label have None or NaN, as in scikit-learn's semi-supervised classifiers -1.  What
+they teach is in :mod:`~patchbag.classifiers.beliefs`; what is left of it is a linear classifier.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+
+from patchbag.classifiers.beliefs import PoolBeliefs
+from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
+from patchbag.runtime import check_random_state
+from patchbag.similarity.graph.choice import known_labels, soften
+from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
+
+
+class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
+    """Linear classifier of vectors, taught by few labels and by all images.
+
+    Parameters
+    ----------
+    power : of the entries of the vectors, signed, before anything else: 1/2 for activations of a network
+    n_neighbors : neighbours of an image in the graph of the images
+    random_state : seed of the draw of images that teach where they are too many
+
+    Attributes
+    ----------
+    classes_ (C,), coef_ (C, d), mean_ (d,), temperature_
+    left_out_ : what left-out labels say of new images, or None
+
+    >>> X = np.vstack([np.eye(3)[[i % 3]] + 0.1 for i in range(30)])
+    >>> labels = ["a", "b", "c"] + [None] * 27
+    >>> print(*PoolClassifier(random_state=0).fit(X, labels).predict(X[3:6]))
+    a b c
+    """
+
+    takes_unlabelled = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "power": [Interval(Real, 0, None, closed="neither")],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, *, power: float = 1.0, n_neighbors: int = 20, random_state: Any = None) -> None:
+        self.power = power
+        self.n_neighbors = n_neighbors
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any) -> Self:
+        X = check_vectors(X)
+        images, codes = known_labels(y, len(X))
+        self.classes_ = np.unique([list(y)[i] for i in images])
+        if len(self.classes_) < 2:
+            raise ValueError(f"the labels are of {len(self.classes_)} class; a classifier needs at least two classes")
+        graph = ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power)
+        beliefs = PoolBeliefs(graph, check_random_state(self.random_state))
+        for image, code in zip(images, codes):
+            beliefs.learn(int(image), int(code))
+        beliefs.choose()
+        self.mean_, self.coef_ = graph.mean, np.ascontiguousarray(beliefs.classifier().T)
+        self.temperature_ = float(np.exp(beliefs.sharpness.log))
+        held, scores = beliefs.left_out_scores()
+        own = np.where(np.isneginf(scores[beliefs.trust]), np.nan, scores[beliefs.trust])
+        self.left_out_ = LeftOut.from_scores(own, held, self.temperature_) if len(held) else None
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """(n, C) scores, larger is surer; (n,) for two classes."""
+        scores = self._scores(X)
+        return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
+
+    def _scores(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "coef_")
+        X = check_vectors(X)
+        if X.shape[1] != len(self.mean_):
+            raise ValueError(f"fitted with vectors of {len(self.mean_)} numbers, got {X.shape[1]}")
+        return (unit_rows(signed_power(X, self.power) - self.mean_) @ self.coef_.T).astype(float)
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.classes_[self._scores(X).argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(n, C) calibrated probabilities."""
+        return soften(self._scores(X), self.temperature_)
+
+    def _strangeness(self, X: Any) -> np.ndarray:
+        return energy(self.temperature_ * self._scores(X))[None]
