@@ -100,10 +100,16 @@ class PoolBeliefs:
         """One label more."""
         self.images = np.append(self.images, image)
         self.codes = np.append(self.codes, code)
-        for trust, factor in self._factors.items():
-            row = cho_solve(factor, self.graph.vectors[image], check_finite=False)
-            self._solved[trust] = np.vstack([self._solved[trust], row])
         self._scores = None
+
+    def _solutions(self, trust: float) -> np.ndarray:
+        """(n, d) A⁻¹x of the labelled images, A being the matrix of the factor of ρ."""
+        known = self._solved[trust]
+        if len(known) < len(self.images):
+            new = self.graph.vectors[self.images[len(known) :]]
+            more = cho_solve(self._factors[trust], new.T, check_finite=False).T
+            known = self._solved[trust] = np.vstack([known, more])
+        return known
 
     def scores(self) -> np.ndarray:
         """(N, C) scores of the linear classifier; there must be a label."""
@@ -129,7 +135,7 @@ class PoolBeliefs:
     def classifier(self) -> np.ndarray:
         """Weights (d, C) of the linear classifier."""
         moment, true = self._targets(np.arange(len(self.images)), self.codes)
-        rows, solved = self.graph.vectors[self.images], self._solved[self.trust]
+        rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
         sums = np.float32(self.trust) * moment + rows.T @ true
         weights = cho_solve(self._factors[self.trust], sums, check_finite=False)
         return np.asarray(weights - solved.T @ _correction(rows @ solved.T, rows @ weights, self.trust))
@@ -167,7 +173,8 @@ class PoolBeliefs:
         # labels of a class go to different parts as far as they can
         parts[np.argsort(self.codes, kind="stable")] = np.arange(len(self.codes)) % FOLDS
         rows = self.graph.vectors[self.images]
-        products = {trust: rows @ solved.T for trust, solved in self._solved.items()}
+        solutions = {trust: self._solutions(trust) for trust in TRUST}
+        products = {trust: rows @ solved.T for trust, solved in solutions.items()}
         classes = [np.empty(0, int)]
         scores = {trust: [np.empty((0, self.n_classes))] for trust in TRUST}
         for part in range(FOLDS):
@@ -177,7 +184,7 @@ class PoolBeliefs:
             if not len(outside) or len(kept) < 2:
                 continue
             moment, true = self._targets(inside, codes)
-            for trust, solved in self._solved.items():
+            for trust, solved in solutions.items():
                 predicted = solved @ (np.float32(trust) * moment + rows[inside].T @ true)
                 product = products[trust]
                 rest = _correction(product[np.ix_(inside, inside)], predicted[inside], trust)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Learning curves of kapoor2010: active learning against random selection on kernel matrices between all images."""
+"""Learning curves: active learning against random selection, on kernels (kapoor2010) or on a pool of images."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from patchbag.active.criteria import CRITERIA
+from patchbag.active.pool import pool_graph
+from patchbag.active.pool_learner import RULES
 from patchbag.active.simulation import LearningCurves, simulate
 from patchbag.experiments.files import ExperimentError
 from patchbag.experiments.kernels import kernels_of
+from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
+from patchbag.runtime import runtime_context
 
 
 def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
@@ -46,6 +50,36 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
     mean = LearningCurves(
         first.n_labels, {c: np.mean([r.scores[c] for r in curves.values()], axis=0) for c in first.scores}
     )
+    rows = curve_rows(mean, spec, first if len(curves) == 1 else None)
+    if len(curves) > 1 and "gain" in spec:
+        for name, part in curves.items():
+            step = int(np.flatnonzero(part.n_labels >= spec["gain"])[0])
+            gains = 100 * (part.scores[spec["criteria"][0]] - part.scores["random"])[:, step]
+            error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
+            rows.append(make_row(f"gain, {name}", gains.mean()) | {"std": error})
+    return rows
+
+
+def pool_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+    """Accuracy on all images without a label, by number of labels, for rules that ask a pool from nothing."""
+    wrong = [c for c in spec["criteria"] if c not in RULES]
+    if wrong:
+        raise ExperimentError(f"{spec['name']}: criteria must be among {', '.join(RULES)}, got {wrong[0]!r}")
+    pipeline = run_pipeline(spec, {})
+    images = open_data(spec, data)
+    progress(f"describing {len(images)} images")
+    bags = images.describe(pipeline["features"], on_error="raise").bags
+    with runtime_context(seed=0):
+        graph = pool_graph(pipeline, bags)
+    progress(f"{spec['splits']} runs")
+    labels = images.labels.astype(str)
+    criteria = dict.fromkeys([*spec["criteria"], "random"])
+    options = {"n_labels": spec.get("n_labels", 100), "n_runs": spec["splits"]}
+    return curve_rows(simulate(graph, labels, criteria=list(criteria), **options), spec)
+
+
+def curve_rows(mean: LearningCurves, spec: dict[str, Any], whole: LearningCurves | None = None) -> list[Row]:
+    """Rows of the accuracies after ``at`` labels, with the curves, and the confusion of ``whole`` after the last."""
     published = spec.get("published", {})
     rows = []
     for criterion in mean.scores:
@@ -58,18 +92,12 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
         rows[-1] |= {"curve_name": criterion, "n_labels": mean.n_labels.tolist()}
         rows[-1]["curve"] = (100 * mean.mean(criterion)).tolist()
         rows[-1]["curve_error"] = (100 * mean.standard_error(criterion)).tolist()
-        if len(curves) == 1 and first.classes is not None:
-            rows[-1] |= {"confusion": first.confusions[criterion].tolist(), "classes": first.classes.tolist()}
+        if whole is not None and whole.classes is not None:
+            rows[-1] |= {"confusion": whole.confusions[criterion].tolist(), "classes": whole.classes.tolist()}
         if criterion != "random":
             reached = mean.labels_to_reach(criterion, float(mean.mean("random")[-1]))
             needed = float("nan") if reached is None else float(reached)
             name = f"labels of {criterion} for what random reaches with {mean.n_labels[-1]}"
             if reached is not None:
                 rows.append(make_row(name, needed, published.get(name)))
-    if len(curves) > 1 and "gain" in spec:
-        for name, part in curves.items():
-            step = int(np.flatnonzero(part.n_labels >= spec["gain"])[0])
-            gains = 100 * (part.scores[spec["criteria"][0]] - part.scores["random"])[:, step]
-            error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
-            rows.append(make_row(f"gain, {name}", gains.mean()) | {"std": error})
     return rows

@@ -25,6 +25,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "kernels": (("data", "recipe", "run"), ("name",)),
     "voc": (("data", "run"), ("name", "recipe")),
     "active": (("data", "recipe", "criteria", "at"), ()),
+    "pool": (("data", "recipe", "criteria", "at"), ()),
     "toy": ((), ()),
     "discount": ((), ()),
     "mixture-cost": ((), ()),
@@ -37,6 +38,7 @@ RULES: dict[str, list[Any]] = {
     **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at")},
     **{key: [dict] for key in ("settings", "over", "strategies")},
     "whole": ["boolean"],
+    "pool": ["boolean"],
     "features": [str, list],
     "seed": [Interval(Integral, 0, None, closed="left")],
 }

@@ -30,6 +30,8 @@ recipes (features, universal model, statistics, adapted mixtures, kernels) are c
 * ``whole = true`` uses the first cell of the pyramid alone;
 * ``features = ["sift", "color"]`` averages the answers on several features.
 
+``pool = true`` lets test images teach without their labels, where a recipe learns from such.
+
 Files with ``kind`` other than "evaluate" name another function of ``KINDS``.
 """
 
@@ -40,7 +42,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from patchbag.experiments.curves import active_curves
+from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.studies import discount_curves, mixture_cost, toy_example
 from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
 
@@ -49,6 +51,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "kernels": kernel_table,
     "voc": voc_table,
     "active": active_curves,
+    "pool": pool_curves,
     "toy": toy_example,
     "discount": discount_curves,
     "mixture-cost": mixture_cost,

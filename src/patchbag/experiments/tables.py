@@ -80,6 +80,7 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
             pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
     cv = PerClassSplit(spec["train_per_class"], spec.get("test_per_class"), spec["splits"], seed)
     options: dict[str, Any] = {"seed": seed, "probabilities": False, "journal": journal, "progress": progress}
+    options["pool"] = spec.get("pool", False)
     results = compare(pipelines, X, collection.labels, cv=cv, **options)
     return [row_of(run, results[run["name"]]) for run in runs]
 
