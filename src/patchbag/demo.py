@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The demonstration: the whole path on photographs that come with scikit-image and scikit-learn.
 
-Every photograph is a class and is cut into tiles that do not overlap.  Of its columns of tiles every third one tests
-and the others train: what the recipe has to learn is the textures and shapes of a scene, not its pixels.
+Every photograph is a class and is cut into tiles that do not overlap.  First nothing is known of the tiles: as many
+questions are asked as there are photographs, which tiles are asked for is chosen, and the answers sort all of them.
+Then, of its columns of tiles every third one tests and the others train: what the recipe has to learn is the textures
+and shapes of a scene, not its pixels.
 """
 
 from __future__ import annotations
@@ -14,8 +16,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from patchbag.active.pool import pool_graph
+from patchbag.active.pool_learner import PoolLearner
+from patchbag.active.stopping import ErrorEstimate
 from patchbag.categorizer import Categorizer
 from patchbag.evaluation import Evaluation, evaluate
+from patchbag.recipes import make_recipe
 from patchbag.report import write_report
 
 # class -> file in the folder of scikit-image's data, or a photograph of scikit-learn's
@@ -46,10 +52,16 @@ class DemoResult:
     evaluation: Evaluation
     report: Path
     model: Path
+    n_answers: int
+    n_tiles: int
+    right: float
+    error: ErrorEstimate
 
     def summary(self) -> str:
         split = self.evaluation.splits[0]
         return (
+            f"few labels: {self.n_answers} answers sorted {self.n_tiles} tiles, {100 * self.right:.1f} % of the others "
+            f"right (it said: {self.error})\n"
             f"{self.evaluation.recipe}: {100 * split.accuracy:.1f} % of {split.n_test} test tiles right "
             f"(mean over {len(split.per_class)} photographs, {split.n_train} training tiles; "
             f"chance would be {100 / len(split.per_class):.0f} %)"
@@ -105,11 +117,24 @@ def check_own(output: Path) -> None:
             )
 
 
+def ask(paths: list[str], labels: np.ndarray, n: int) -> tuple[float, ErrorEstimate]:
+    """Share of images that are sorted rightly after n questions about them, and what is said of the errors."""
+    pipeline = make_recipe("deep-pool")
+    learner = PoolLearner(random_state=0).fit(pool_graph(pipeline, pipeline["features"].transform(paths)))
+    for _ in range(n):
+        image = learner.query()
+        learner.teach(image, labels[image])
+    rest = np.setdiff1d(np.arange(len(labels)), list(learner.labels_))
+    return float(np.mean(learner.predict()[rest] == labels[rest])), learner.error()
+
+
 def run_demo(categorizer: Categorizer, output: Path, progress: Callable[[str], None] = lambda _: None) -> DemoResult:
     """Cut tiles, train, test, write the model and the report."""
     check_own(output)
     tiles = cut_tiles(output / "tiles")
     paths, labels = [str(path) for path in tiles], np.array([path.parent.name for path in tiles])
+    progress(f"asking for {len(PHOTOGRAPHS)} of {len(tiles)} tiles")
+    right, error = ask(paths, labels, len(PHOTOGRAPHS))
     tests = np.array([path.parts[-3] == "test" for path in tiles])
     train, test = np.flatnonzero(~tests), np.flatnonzero(tests)
     progress(f"describing {len(tiles)} tiles")
@@ -122,4 +147,5 @@ def run_demo(categorizer: Categorizer, output: Path, progress: Callable[[str], N
     again = Categorizer.load(model_path).predict([paths[i] for i in test[:20]])
     assert np.array_equal(again, categorizer.predict(bags[test[:20]]))
     progress("writing the report")
-    return DemoResult(result, write_report(result, output / REPORT, "patchbag demo"), model_path)
+    report = write_report(result, output / REPORT, "patchbag demo")
+    return DemoResult(result, report, model_path, len(PHOTOGRAPHS), len(tiles), right, error)

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from sklearn.base import clone
 
-from patchbag import storage
+from patchbag import DenseSIFT, FeatureChannels, open_collection, runtime_context, storage
 from patchbag.features.deep import DeepPatches, as_map, find_output, prepare
 from patchbag.features.networks.efficientnet_lite import VARIANTS
 from patchbag.features.networks.onnx_network import OnnxNetwork
@@ -150,7 +150,7 @@ def test_batches_workers_and_single_images_give_the_same(averages, images, runs)
     np.testing.assert_array_equal(threads.values, alone.values)
     runs.clear()
     batched = DeepPatches(**common, batch_size=2).describe_many(images)
-    assert runs == [2, 2, 1]
+    assert runs == [2, 2]  # the run of the last image alone is remembered
     for (values, positions), bag in zip(batched, alone):
         np.testing.assert_allclose(values, bag, atol=1e-6)
         np.testing.assert_array_equal(positions, alone[0:1].positions)
@@ -257,3 +257,14 @@ def test_a_model_file_keeps_the_parameters_and_no_weights(averages, images, tmp_
     loaded = storage.load(path)
     assert loaded.signature() == extractor.signature()
     np.testing.assert_array_equal(loaded.transform(images).values, extractor.transform(images).values)
+
+
+def test_channels_of_one_network_are_described_by_one_run_per_image(averages, picture_folder, runs, tmp_path):
+    common = {"model": averages, "size": 12, "normalization": "unit"}
+    features = {"map": DeepPatches(**common), "pooled": DeepPatches(**common, output="pooled"), "sift": DenseSIFT()}
+    images = open_collection(picture_folder)
+    with runtime_context(store=tmp_path / "store"):
+        found = images.describe(FeatureChannels(list(features.items())))
+    assert len(runs) == len(found.kept) == 36
+    pooled = features["pooled"].transform(images.paths)
+    np.testing.assert_array_equal(found.bags["pooled"].values, pooled.values)

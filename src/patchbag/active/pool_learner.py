@@ -170,7 +170,8 @@ class PoolLearner(LabelledPool):
         if len(self._columns) < 2 or not left.any():
             return ErrorEstimate()
         scores, sharpness = self.beliefs_.scores()[left], self.beliefs_.sharpness
-        unseen = self.unseen_share() * self._uncovered()[left].mean()
+        # labels that were drawn at random speak for all images, others for their clusters
+        unseen = self.unseen_share() * (1.0 if self.rule == "random" else self._uncovered()[left].mean())
         found = [
             1.0 - (1.0 - min(step * unseen, 1.0)) * soften(scores.copy(), np.exp(log)).max(axis=1).mean()
             for step, log in zip((1, 0, 2), sharpness.log + sharpness.deviation * np.array([0.0, SIDE, -SIDE]))

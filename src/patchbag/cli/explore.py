@@ -49,7 +49,7 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the pictures, the model and the report.")
     ] = Path("patchbag-demo"),
-    recipe: RecipeOption = "fisher",
+    recipe: RecipeOption = "auto",
 ) -> None:
     """Run the whole path on photographs that come with the installed packages, in under a minute."""
     from patchbag.categorizer import Categorizer

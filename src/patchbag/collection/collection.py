@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from patchbag.channels import Channels
-from patchbag.collection.describe import describe
+from patchbag.collection.describe import describe, describe_together
 from patchbag.collection.folder import CollectionError, find_images, scan, shortened
 from patchbag.collection.labels import LabelFile, find_answers, label_of_folder, read_labels
 from patchbag.collection.store import Store
@@ -108,7 +108,9 @@ class Collection:
         """
         if not isinstance(features, FeatureChannels):
             return describe(features, self.paths, Store(), on_error=on_error, progress=progress)
-        parts = {name: self.describe(feature, on_error, progress) for name, feature in features.chosen()}
+        chosen = features.chosen()
+        describe_together([feature for _, feature in chosen], self.paths, Store(), progress)
+        parts = {name: self.describe(feature, on_error, progress) for name, feature in chosen}
         kept = reduce(np.intersect1d, (part.kept for part in parts.values()))
         failures = {failure.index: failure for part in parts.values() for failure in part.failures}
         channels = {

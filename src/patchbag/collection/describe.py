@@ -18,6 +18,7 @@ from patchbag.collection.store import Store
 from patchbag.features.extraction import Extraction, Failure, FeatureExtractor, Progress, check_on_error
 
 BATCH_BYTES = 64 * 2**20
+TOGETHER = 64  # images, fewer than a network's last outputs that are kept
 
 
 def describe(
@@ -44,6 +45,28 @@ def describe(
                 store.remove()
             warnings.warn(f"features are not kept in {store.folder}: {error}", stacklevel=3)
     return features.extract(paths, on_error=on_error, progress=progress)
+
+
+def describe_together(
+    features: Sequence[FeatureExtractor], paths: Sequence[str], store: Store, progress: Progress | None = None
+) -> None:
+    """Fill the store with features that share their work (the outputs of one network), a few images at a time.
+
+    What fails here is reported by ``describe``, which finds the rest in the store.
+    """
+    groups: dict[Any, list[FeatureExtractor]] = {}
+    for feature in features:
+        groups.setdefault(feature.shares(), []).append(feature)
+    together = [group for key, group in groups.items() if key is not None and len(group) > 1]
+    if store.max_bytes <= 0 or not together:
+        return
+    for start in range(0, len(paths), TOGETHER):
+        block = paths[start : start + TOGETHER]
+        for group in together:
+            for feature in group:
+                describe(feature, block, store, on_error="skip")
+        if progress is not None:
+            progress(min(start + TOGETHER, len(paths)), len(paths))
 
 
 def _describe(

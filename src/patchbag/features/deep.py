@@ -19,10 +19,9 @@ where the tokens but the first few (class, registers) make a square.
 the other: ``size=(224, 320)`` gives the patches of both in one bag, and the mean of the pooled vectors.  ``mirror``
 runs the mirror image, too, and averages each patch with its counterpart.
 
-**Cost.**  EfficientNet-Lite2 takes 22 ms per image of 260 × 260 on one quiet core.  Extractors of the same network that
-describe the same image one after the other, in one thread, share one run of it: the pooled vector is free where the
-map is asked for.  A batch of several images is no faster on a CPU (the cache of the processor holds one);
-``describe_many`` is for GPUs.
+**Cost.**  EfficientNet-Lite2 takes 22 ms per image of 260 × 260 on one quiet core.  Extractors of the same network
+share its runs of the last ``RECENT`` images: the pooled vector is free where the map was asked for.  A batch of several
+images is no faster on a CPU (the cache of the processor holds one); ``describe_many`` is for GPUs.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
@@ -48,6 +48,7 @@ NORMALIZATIONS: dict[str, Normalization] = {
     "symmetric": ((0.5,) * 3, (0.5,) * 3),
     "unit": ((0.0,) * 3, (1.0,) * 3),
 }
+RECENT = 128  # images whose outputs are kept, at 0.2 MB each
 LEADING_TOKENS = (0, 1, 2, 5)  # none; class; class and distillation; class and four registers
 
 Outputs = list[dict[str, np.ndarray]]
@@ -204,13 +205,13 @@ class DeepPatches(FeatureExtractor):
         sizes, normalization = self._sizes(network), self._normalization(network)
         content = tuple((image.shape, hashlib.blake2b(np.ascontiguousarray(image).data).digest()) for image in images)
         asked = (network.engine, sizes, normalization, self.mirror, content)
-        if _last.asked == asked:
-            return _last.runs
-        runs = []
+        if (known := _recent.find(asked)) is not None:
+            return known
+        runs: list[Outputs] = []
         for size in sizes:
             batch = np.stack([prepare(image, size, normalization) for image in images])
             runs.append([network.run(batch), *([network.run(batch[..., ::-1])] if self.mirror else [])])
-        _last.asked, _last.runs = asked, runs
+        _recent.keep(asked, runs)
         return runs
 
     def _sizes(self, network: Network) -> tuple[int, ...]:
@@ -238,6 +239,11 @@ class DeepPatches(FeatureExtractor):
         mean, std = (tuple(float(number) for number in part) for part in given)
         return mean, std
 
+    def shares(self) -> Any:
+        """What extractors have in common that share the runs of a network."""
+        network = open_network(self.model, self.output)
+        return id(network.engine), self._sizes(network), self._normalization(network), self.mirror
+
     def signature(self) -> str:
         """A short name of everything that the numbers depend on: the network's weights, not its name or place."""
         network = open_network(self.model, self.output)
@@ -247,11 +253,22 @@ class DeepPatches(FeatureExtractor):
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-class _Last(threading.local):
-    """What this thread has run last."""
+class _Recent:
+    """The last runs of networks, by what was asked; threads share it."""
 
-    asked: Any = None
-    runs: list[Outputs]
+    def __init__(self) -> None:
+        self._runs: OrderedDict[Any, list[Outputs]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, asked: Any) -> list[Outputs] | None:
+        with self._lock:
+            return self._runs.get(asked)
+
+    def keep(self, asked: Any, runs: list[Outputs]) -> None:
+        with self._lock:
+            self._runs[asked] = runs
+            while len(self._runs) > RECENT:
+                self._runs.popitem(last=False)
 
 
-_last = _Last()
+_recent = _Recent()

@@ -142,6 +142,10 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         text = json.dumps([*origin, parameters], sort_keys=True, default=lambda value: value.tolist())
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
+    def shares(self) -> Any:
+        """What this feature has in common with others that cost little where it was computed; None for nothing."""
+        return None
+
     def transform(self, X: Any) -> Any:
         """One bag per image; an image that cannot be described raises ImageError with its index and name.
 

@@ -16,7 +16,7 @@ label per class the choice is the prior's, α = 0.95 and no plain kernel; each s
 column of T has unit length and a class with ten labels does not drown one with two.
 
 **Sharpness.**  Of a softmax, the inverse temperature.  Maximum likelihood runs to infinity where all are right; the
-prior ln sharpness ~ N(``LOG_SHARPNESS``, 1) keeps it from that.
+prior ln sharpness ~ N(``LOG_SHARPNESS``, spread²) keeps it from that.
 """
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ class Sharpness:
     log_likelihood: float = 0.0
 
 
-def fit_sharpness(scores: np.ndarray, codes: np.ndarray) -> Sharpness:
+def fit_sharpness(scores: np.ndarray, codes: np.ndarray, spread: float = 1.0) -> Sharpness:
     """The sharpness that suits ``scores (n, C)`` of images of classes ``codes (n,)``: the mode of its posterior, and by
-    the curvature there its deviation.
+    the curvature there its deviation; ``spread`` is the prior's standard deviation.
     """
     rows = np.arange(len(codes))
 
     def loss(log_sharpness: float) -> float:
         p = soften(scores.copy(), np.exp(log_sharpness))[rows, codes]
-        return float(0.5 * (log_sharpness - LOG_SHARPNESS) ** 2 - np.log(np.maximum(p, 1e-12)).sum())
+        return float(0.5 * ((log_sharpness - LOG_SHARPNESS) / spread) ** 2 - np.log(np.maximum(p, 1e-12)).sum())
 
     found = minimize_scalar(loss, bounds=(-2.0, 6.0), method="bounded", options={"xatol": 0.02})
     step = 0.2
     curvature = (loss(found.x + step) - 2 * found.fun + loss(found.x - step)) / step**2
-    # the prior alone has curvature one
-    return Sharpness(float(found.x), float(1.0 / np.sqrt(max(curvature, 1.0))), -float(found.fun))
+    # the labels can only add to the curvature of the prior
+    return Sharpness(float(found.x), float(1.0 / np.sqrt(max(curvature, spread**-2))), -float(found.fun))
 
 
 def known_labels(y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
