@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,6 +62,10 @@ def active(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where a simulation writes its .png and .json.")
     ] = Path("patchbag-active"),
+    show: Annotated[
+        str, typer.Option(help="How the terminal shows the image: auto, kitty, iterm, sixel, blocks or none.")
+    ] = "auto",
+    open_viewer: Annotated[bool, typer.Option("--open", help="Open each image with the system's viewer, too.")] = False,
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
@@ -70,9 +76,13 @@ def active(
     from patchbag.active.pool import pool_graph, pool_kernel
     from patchbag.cli import curves as learning
     from patchbag.cli import dialogue
+    from patchbag.cli.pictures import MEANS, best_means, picture
     from patchbag.collection import open_collection
     from patchbag.collection.labels import LabelFile
 
+    if show not in MEANS:
+        raise ValueError(f"--show must be one of {', '.join(MEANS)}; got {show!r}")
+    means = best_means(os.environ, sys.stdout.isatty()) if show == "auto" else show
     on_graph = criterion in RULES[:2]
     if not on_graph and criterion not in CRITERIA:
         raise ValueError(f"--criterion must be one of {', '.join((RULES[0], *CRITERIA))}; got {criterion!r}")
@@ -120,9 +130,16 @@ def active(
         learner = PoolLearner(criterion) if on_graph else ActiveLearner(criterion)
         return learner.set_params(random_state=seed).fit(pool, labels)
 
+    def look(path: Path) -> None:
+        shown = picture(path, means)
+        if shown:
+            print(shown)
+        if open_viewer:
+            typer.launch(str(path))
+
     with machine(jobs, cache, seed):
         given = dialogue.label_images(
-            images, make_learner, book, ask=input, tell=screen.result, rounds=rounds, move=move
+            images, make_learner, book, ask=input, tell=screen.result, look=look, rounds=rounds, move=move
         )
     left = sum(label is None for label in images.labels.tolist())
     new = f"{given} new label{'' if given == 1 else 's'}"

@@ -173,6 +173,7 @@ def label_images(
     *,
     ask: Callable[[str], str],
     tell: Callable[[str], None],
+    look: Callable[[Path], None] = lambda _: None,
     rounds: int | None = None,
     move: bool = False,
 ) -> int:
@@ -183,6 +184,7 @@ def label_images(
     make_learner : a learner of the pool of images from its labels so far, None where there is none
     ask : shows a prompt and returns a line; EOFError and ``q`` end the loop
     tell : shows a line
+    look : shows an image
     """
     known = images.labels.tolist()
     skipped = [i for i, name in enumerate(images.names) if known[i] is None and name in book.answers]
@@ -207,6 +209,7 @@ def label_images(
         classes = [str(c) for c in learner.classes_]
         left = f"{int(learner.available_.sum())} without a label"
         tell(f"\n{images.root / images.names[index]}   ({left if error is None else f'{left}, {error}'})")
+        look(images.root / images.names[index])
         tell(f"  guess: {guess(learner, index)}" if len(classes) > 1 else "  no guess yet: label two classes first")
         if classes:
             tell("  " + "   ".join(f"{i} {name}" for i, name in enumerate(classes, 1)))
