@@ -17,22 +17,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from patchbag.special import newton_step
+
 TILE = 64
 # how far inside [0, 1] the slopes are looked at that decide for its ends: there all are finite
 EDGE = 1e-12
 NEWTON_STEPS = 60
 TOLERANCE = 1e-6
-
-
-@njit(cache=True, nogil=True)
-def newton_step(omega, low, high, slope, curvature):  # pragma: no cover - compiled
-    """The next ω, low and high, from the derivative at ω and minus the second one."""
-    if slope > 0:
-        low = omega
-    else:
-        high = omega
-    target = omega + slope / curvature if curvature > 0 else omega
-    return target if low < target < high else 0.5 * (low + high), low, high
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -74,7 +65,7 @@ def _share_tile(forward, own, backward, theirs, iterations, out):  # pragma: no 
                 low[j] = 1.0 if slope[j] >= 0 else 0.0
             elif low[j] < high[j]:
                 before = omega[j]
-                omega[j], low[j], high[j] = newton_step(before, low[j], high[j], slope[j], curvature[j])
+                omega[j], low[j], high[j] = newton_step(before, slope[j], curvature[j], low[j], high[j])
                 moved = max(moved, abs(omega[j] - before))
         if iterations == 0 and step >= 0 and moved < TOLERANCE:
             break

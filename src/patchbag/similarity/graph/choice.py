@@ -12,8 +12,8 @@ image without a label takes part, so that this costs n³ per pair, whatever the 
 label per class the choice is the prior's, α = 0.95 and no plain kernel; each step from there along ``ALPHAS`` or
 ``MIXES`` costs ``STEP`` nats, which a handful of labels that the graph gets wrong outweigh.
 
-**Classes of unequal size.**  The targets of a class are divided by the root of its number of labels, so that each
-column of T has unit length and a class with ten labels does not drown one with two.
+**Classes of unequal size.**  The targets of a class are divided by its number of labels: which labels there are says
+who was asked, not how many images a class has, and a class with ten labels must not drown one with two.
 
 **Sharpness.**  Of a softmax, the inverse temperature.  Maximum likelihood runs to infinity where all are right; the
 prior ln sharpness ~ N(``LOG_SHARPNESS``, spread²) keeps it from that.
@@ -110,7 +110,7 @@ def left_out_scores(kernel: np.ndarray, codes: np.ndarray, noise: float = NOISE)
     inverse = np.linalg.inv(kernel + noise * np.eye(len(kernel)))
     mean = targets - (inverse @ targets) / np.diagonal(inverse)[:, None]
     others = targets.sum(axis=0) - targets
-    return np.where(others > 0, mean / np.sqrt(np.maximum(others, 1.0)), -np.inf)
+    return np.where(others > 0, mean / np.maximum(others, 1.0), -np.inf)
 
 
 def choose_diffusion(
@@ -139,9 +139,8 @@ def choose_diffusion(
         vectors = graph.vectors[images].astype(float)
         plain = vectors @ vectors.T
         for a, alpha in enumerate(alphas):
-            basis = DiffusionBasis.from_graph(graph, alpha, power)
-            features = basis.features[images]
-            diffused = features @ features.T + np.diag(basis.own[images])
+            basis = DiffusionBasis.from_graph(graph, alpha, power, images)
+            diffused = basis.features @ basis.features.T + np.diag(basis.own)
             for m, mix in enumerate(mixes):
                 if mix == 1.0 and a != usual[0]:
                     continue  # α means nothing then

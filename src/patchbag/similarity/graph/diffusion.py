@@ -25,6 +25,7 @@ A new image has the coordinates that its neighbours give it (see image_graph) an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,11 +44,11 @@ class DiffusionBasis:
     spectrum: np.ndarray
 
     @classmethod
-    def from_graph(cls, graph: ImageGraph, alpha: float, power: int = 1) -> DiffusionBasis:
-        """Diffusion of strength 0 ≤ α < 1."""
+    def from_graph(cls, graph: ImageGraph, alpha: float, power: int = 1, images: Any = slice(None)) -> DiffusionBasis:
+        """Diffusion of strength 0 ≤ α < 1, between all images or some."""
         gain = np.maximum(alpha * graph.eigenvalues, 0.0)
         spectrum = (gain / (1.0 - gain)) ** power
-        return cls(*_features(graph.eigenvectors, spectrum), spectrum)
+        return cls(*_features(graph.eigenvectors[images], spectrum), spectrum)
 
     def __len__(self) -> int:
         return len(self.features)

@@ -33,7 +33,7 @@ from numba import njit
 from sklearn.utils._param_validation import StrOptions
 
 from patchbag.similarity.base import HistogramSimilarity, check_histograms, map_rows
-from patchbag.similarity.blend import newton_step
+from patchbag.special import newton_step
 
 FLAT = {"float32": 1e-6, "float64": 1e-9}
 EDGE = 1e-12
@@ -83,7 +83,7 @@ def _newton(Q, P, u, kl, symmetric):  # pragma: no cover - compiled
                 omega = 0.0
                 break
             before = omega
-            omega, low, high = newton_step(before, low, high, slope, curvature)
+            omega, low, high = newton_step(before, slope, curvature, low, high)
             if step < 2:
                 omega = EDGE if step == 0 else 0.5
             elif abs(omega - before) < TOLERANCE:
