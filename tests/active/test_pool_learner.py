@@ -217,6 +217,18 @@ def test_the_error_has_an_interval_that_shrinks():
     assert "% wrong, between " in str(learner.stopping_hint().error)
 
 
+def test_novelty_is_that_of_clusters_without_a_label():
+    learner = PoolLearner(random_state=0).fit(GRAPH)
+    assert (learner.novelty() == 1).all()
+    for _ in range(2):
+        learner.teach(image := learner.query(), NAMES[image])
+    new = learner.novelty()
+    seen = np.isin(NAMES, learner.classes_)
+    assert new[~seen].mean() > 0.4 and new[seen].mean() < 0.1 and (new[list(learner.labels_)] == 0).all()
+    random = PoolLearner("random", random_state=0).fit(GRAPH).teach([0, 1, 2], NAMES[:3])
+    assert set(random.novelty()[3:]) == {random.unseen_share()}
+
+
 def test_one_class_and_no_label():
     learner = PoolLearner(random_state=0).fit(GRAPH)
     with pytest.raises(ValueError, match="no image has a label yet"):

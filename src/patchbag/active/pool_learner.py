@@ -6,7 +6,7 @@ representatives).  Nothing needs to be known of the classes: they open as their 
 
 **Doubt** of an image is the probability that its class is not the leading one.  A part of it is that its class has not
 been seen.  The share of the pool in such classes is Good and Turing's: of n labels, those that are the only ones of
-their class, divided by n.  It concerns images that no label has reached: those whose variance under the diffusion
+their class, divided by n + 1.  It concerns images that no label has reached: those whose variance under the diffusion
 kernel, given the labels, is still the prior's.  With this share u and the remaining share v of the variance,
 
 .. math:: \mathrm{doubt} = u v + (1 - u v)\,(1 - \max_c p_c).
@@ -160,7 +160,15 @@ class PoolLearner(LabelledPool):
         if not self.labels_:
             return 1.0
         counts = np.unique(list(self.labels_.values()), return_counts=True)[1]
-        return float(np.sum(counts == 1) / len(self.labels_))
+        return float(np.sum(counts == 1) / (len(self.labels_) + 1))
+
+    def novelty(self) -> np.ndarray:
+        """(N,) probability that an image is of a class without a label; 0 for those with one."""
+        check_is_fitted(self, "graph_")
+        known = np.isin(np.arange(len(self.graph_)), list(self.labels_))
+        # labels that were drawn at random speak for all images, others for their clusters
+        reached = known if self.rule == "random" or not self.labels_ else known | ~self._uncovered()
+        return np.where(reached, 0.0, self.unseen_share())
 
     def error(self) -> ErrorEstimate:
         """Share of the images without a label that the pool gets wrong; NaN while there are no two classes."""
@@ -170,8 +178,7 @@ class PoolLearner(LabelledPool):
         if len(self._columns) < 2 or not left.any():
             return ErrorEstimate()
         scores, sharpness = self.beliefs_.scores()[left], self.beliefs_.sharpness
-        # labels that were drawn at random speak for all images, others for their clusters
-        unseen = self.unseen_share() * (1.0 if self.rule == "random" else self._uncovered()[left].mean())
+        unseen = self.novelty()[left].mean()
         found = [
             1.0 - (1.0 - min(step * unseen, 1.0)) * soften(scores.copy(), np.exp(log)).max(axis=1).mean()
             for step, log in zip((1, 0, 2), sharpness.log + sharpness.deviation * np.array([0.0, SIDE, -SIDE]))

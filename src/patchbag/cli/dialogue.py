@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.active.pool_learner import PoolLearner
 from patchbag.collection import Collection, CollectionError
 from patchbag.collection.folder import UNLABELLED
 from patchbag.collection.labels import LABEL_FILES, LabelFile, label_of_folder
@@ -263,10 +264,12 @@ def read_answer(
 
 
 def guess(learner: Any, index: int) -> str:
-    """The two most probable classes of an image, with their probabilities."""
-    p = learner.predict_proba()[index]
+    """The two most probable classes of an image, with their probabilities, and that of a class not seen."""
+    new = float(learner.novelty()[index]) if isinstance(learner, PoolLearner) else 0.0
+    p = (1.0 - new) * learner.predict_proba()[index]
     best = np.argsort(-p, kind="stable")[:2]
-    return ", ".join(f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best)
+    guesses = [f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best]
+    return ", ".join([*guesses, f"something new {100 * new:.0f} %"] if new >= 0.01 else guesses)
 
 
 def next_step(images: Collection, labels: Path, moved: bool = False, recipe: str | None = None) -> str:
