@@ -224,7 +224,7 @@ def test_novelty_is_that_of_clusters_without_a_label():
         learner.teach(image := learner.query(), NAMES[image])
     new = learner.novelty()
     seen = np.isin(NAMES, learner.classes_)
-    assert new[~seen].mean() > 0.4 and new[seen].mean() < 0.1 and (new[list(learner.labels_)] == 0).all()
+    assert new[~seen].mean() > 0.25 and new[seen].mean() < 0.1 and (new[list(learner.labels_)] == 0).all()
     random = PoolLearner("random", random_state=0).fit(GRAPH).teach([0, 1, 2], NAMES[:3])
     assert set(random.novelty()[3:]) == {random.unseen_share()}
 
