@@ -29,6 +29,7 @@ ORDER = [
     ["report"],
     ["experiments", "demo"],
     ["cli"],
+    ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 

@@ -15,6 +15,7 @@ are several, each gets the recipe's stages, and their answers are averaged (liu2
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +104,9 @@ def make_recipe(name: str, features: str | Sequence[str] | None = None) -> Pipel
     features : one or several of ``FEATURES``; the answers on several are averaged
     """
     if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name!r}; there are {', '.join(sorted(RECIPES))}")
+        close = difflib.get_close_matches(name, RECIPES, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(RECIPES))}"
+        raise ValueError(f"there is no recipe {name!r}; {hint}")
     recipe = RECIPES[name]
     chosen = recipe.features if features is None else features
     names = [chosen] if isinstance(chosen, str) else list(chosen)

@@ -12,6 +12,9 @@ from typing import Any
 
 from patchbag.cli import screen
 
+# JPEG, PNG, GIF, WebP (and other RIFF), TIFF, BMP
+IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"BM")
+
 
 @contextlib.contextmanager
 def machine(jobs: int, keep: bool, seed: int | None = None) -> Iterator[None]:
@@ -34,6 +37,8 @@ def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
     for path in given:
         if path.is_dir():
             raise ValueError(f"{path} is a folder; name a file in it, such as {path / 'result'}")
+        if path.is_file() and is_photograph(path):
+            raise ValueError(f"{path} is an image, which would be replaced; name another file")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_file():  # pipes and devices are taken on trust: opening them can have consequences
@@ -46,6 +51,16 @@ def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
             raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
     if len({path.resolve() for path in given}) < len(given):
         raise ValueError(f"{' and '.join(map(str, given))} are one file; the outputs need a name each")
+
+
+def is_photograph(path: Path) -> bool:
+    """Whether a file is an image, by its first bytes, and not a plot of ours."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(2048)
+    except OSError:
+        return False
+    return head.startswith(IMAGES) and b"Matplotlib" not in head
 
 
 def check_output_folder(folder: Path) -> None:
