@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import joblib
 import numpy as np
 import pytest
@@ -212,3 +214,23 @@ def test_images_without_a_label_may_take_part_where_the_recipe_learns_from_them(
     with pytest.raises(ValueError, match="image 1 of 36 has no label"):
         Categorizer("fisher").fit(images, few)
     assert recommended(few.tolist()) == "deep-pool" and recommended(labels.tolist()) == "auto"
+
+
+def test_a_missing_label_among_texts_is_not_a_class(textures):
+    images, labels = textures
+    some = [label if i % 3 else float("nan") for i, label in enumerate(labels)]
+    assert set(Categorizer("deep-pool").fit(images, some).classes_) == set(labels)
+    with pytest.raises(ValueError, match="image 0 of 36 has no label"):
+        Categorizer("words").fit(images, some)
+
+
+def test_sets_of_a_recipe_that_has_none_hold_every_class(textures):
+    images, labels = textures
+    model = Categorizer("words", features=["sift", "color"]).fit(images[::2], labels[::2])
+    assert model.predict_set(images[:3]).all() and (model.judge(images[:3]).typicality <= 1).all()
+
+
+def test_models_of_version_0_1_judge_too():
+    old = Categorizer.load(Path(__file__).parent / "data" / "words-v1.patchbag")
+    found = old.judge([np.random.default_rng(0).integers(0, 256, (80, 80), np.uint8)])
+    assert found.sets.all() and found.typicality.tolist() == [1.0]

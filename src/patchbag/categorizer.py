@@ -80,10 +80,10 @@ class Categorizer(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"expected a list of images, got {str(images)!r}; those of a folder are open_collection(folder).paths"
             )
-        labels = np.asarray(labels)
+        unknown = [i for i, label in enumerate(labels) if label is None or (np.ndim(label) == 0 and label != label)]
+        labels = np.asarray(list(labels), dtype=object if unknown else None)
         if labels.ndim != 1:
             raise ValueError(f"expected one label per image, got labels of shape {labels.shape}")
-        unknown = [i for i, label in enumerate(labels.tolist()) if label is None or label != label]
         if unknown and not self.takes_unlabelled:
             raise ValueError(f"image {unknown[0]} of {len(labels)} has no label; train on those that have one")
         if len(images) != len(labels):
@@ -144,7 +144,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     def judge(self, images: Sequence[Any], coverage: float = 0.9) -> Judgement:
         """Probabilities, sets and typicality from one pass over the images.
 
-        A classifier that has no sets gives the most probable class, one without typicality the value 1.
+        A classifier that has no sets gives all classes, one without typicality the value 1.
         """
         check_is_fitted(self, "recipe_")
         features, steps, classifier = self.recipe_[0], self.recipe_[1:-1], self.recipe_[-1]
@@ -156,7 +156,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
                 described = features.transform(images[start : start + CHUNK])
                 rows = steps.transform(described) if len(steps) else described
                 p = classifier.predict_proba(rows)
-                sets = classifier.predict_set(rows, coverage) if sure else p == p.max(axis=1, keepdims=True)
+                sets = classifier.predict_set(rows, coverage) if sure else np.ones_like(p, dtype=bool)
                 typical = classifier.typicality(rows) if sure else np.ones(len(p))
                 if usual is not None:  # the smaller of two p-values is half as large as it looks
                     typical = np.minimum(2.0 * np.minimum(typical, usual.typicality(described)), 1.0)

@@ -169,6 +169,10 @@ def test_a_batch_covers_several_clusters():
     images, values = PoolLearner(random_state=0).fit(GRAPH).query(4, return_utilities=True)
     assert len(set(Y[images])) == 4 and values.shape == (4, 240)
     np.testing.assert_array_equal(np.nanargmax(values, axis=1), images)
+    learner = PoolLearner(random_state=0).fit(GRAPH).teach([0, 1], NAMES[:2])
+    before = learner.error(), learner.novelty()
+    learner.query(40)  # what was only asked for changes nothing
+    assert learner.error() == before[0] and np.array_equal(learner.novelty(), before[1])
     among = PoolLearner(random_state=0).fit(GRAPH).query(2, candidates=[5, 6, 7])
     assert set(among) < {5, 6, 7}
 

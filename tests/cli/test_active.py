@@ -16,6 +16,7 @@ from patchbag.collection.labels import LabelFile
 
 SMALL = ["-j", 1, "-s", "statistics.mixture.n_components=3", "-s", "statistics.projection.n_components=8"]
 ASK = ["-r", "gp-fisher", *SMALL]
+ASKED = " ".join(["--recipe gp-fisher", *(f"--set {part}" for part in SMALL if "=" in str(part))])
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_evaluation_uses_the_answers_and_leaves_the_pool_out(pool):
 def test_labelling_ends_with_the_command_that_trains(pool):
     assert (
         run("active", pool, *ASK, answers="stripes\nq\n").stdout.splitlines()[-1]
-        == f"next: patchbag train {pool} --recipe gp-fisher"
+        == f"next: patchbag train {pool} {ASKED}"
     )
 
 
@@ -81,7 +82,7 @@ def test_moving_takes_earlier_answers_along(pool):
 def test_moving_works_when_nothing_is_left_to_ask(pool):
     answer(pool, 12)
     result = run("active", pool, "--move", *ASK)
-    assert result.stdout.splitlines()[-1] == f"next: patchbag train {pool} --recipe gp-fisher"
+    assert result.stdout.splitlines()[-1] == f"next: patchbag train {pool} {ASKED}"
     assert None not in open_collection(pool).labels.tolist()
     assert "36 images, 3 classes" in run("train", pool, "-r", "words", *SMALL).stdout
 
@@ -98,8 +99,8 @@ def test_a_simulation_says_what_it_ignores_and_that_rounds_were_cut(picture_fold
     options = ["--simulate", "--runs", 1, "--rounds", 100, "--move", "--labels", tmp_path / "none.csv"]
     result = run("active", picture_folder, *options, *ASK)
     assert "--move is ignored" in result.stderr
-    assert "100 rounds were cut: " in result.stdout and "±" not in result.stdout
-    assert "on 1 images that had no label at the end; 1 run" in result.stdout
+    assert "100 rounds were asked for, but" in result.stdout and "±" not in result.stdout
+    assert "on the 1 images without a label at the end; 1 run" in result.stdout
     assert not (tmp_path / "none.csv").exists()
 
 

@@ -196,6 +196,7 @@ def test_outputs_are_tried_before_images_are_described(monkeypatch, capsys, tmp_
         (("evaluate", picture_folder, "--json", picture_folder), "is a folder"),
         (("train", picture_folder, "-o", picture_folder / "bars" / "00.png"), "is an image, which would be replaced"),
         (("train", picture_folder, "-r", "fischer"), "did you mean 'fisher'?"),
+        (("evaluate", picture_folder, "--pool"), "'auto' does not learn from images without a label"),
         (("evaluate", picture_folder, "--report", picture_folder), "is a folder"),
         (("evaluate", picture_folder, "--json", page, "--report", page), "are one file"),
         (("active", picture_folder, "--simulate", "-o", tmp_path / "file" / "x"), "cannot write"),

@@ -105,14 +105,14 @@ def test_rounds_beyond_the_pool_are_cut_and_random_alone_is_one_curve():
     curves = learning_curves(two_groups(12), list("ab" * 6), "random", rounds=500, runs=1)
     assert list(curves.scores) == ["random"] and curves.n_labels[-1] == 11
     assert summarise(curves).startswith("random")
-    assert "500 rounds were cut: " in summarise(curves, 500) and "cut" not in summarise(curves)
+    assert "500 rounds were asked for" in summarise(curves, 500) and "asked for" not in summarise(curves)
     first = learning_curves(two_groups(12), list("ab" * 6), "random", rounds=500, runs=1, start=1)
     assert first.n_labels[[0, -1]].tolist() == [2, 10]
 
 
 def test_a_summary_says_what_it_rests_on_and_gives_one_run_no_error():
     one, three = (learning_curves(two_groups(12), list("ab" * 6), "margin", 4, runs) for runs in (1, 3))
-    assert "±" not in summarise(one) and "on 8 images that had no label at the end; 1 run" in summarise(one)
+    assert "±" not in summarise(one) and "on the 8 images without a label at the end; 1 run" in summarise(one)
     error = 100 * three.standard_error("random")[-1]
     assert f" ± {error:.1f} % after 4 labels" in summarise(three)
     assert "3 runs, ± is" in summarise(three)

@@ -249,7 +249,8 @@ def test_a_file_of_labels_may_begin_with_a_byte_order_mark(tmp_path, name, text)
 def test_a_class_may_be_called_by_a_number():
     classes = ["7", "1"]
     assert parse_answer("1", classes, lambda _: True) == ("1", "")
-    assert parse_answer("2", classes, lambda _: True) == ("1", "")
+    assert parse_answer("2", classes, lambda _: True) == ("2", "")  # a new class, not the second one
+    assert parse_answer("2", classes, lambda _: False)[0] is None
     assert parse_answer("  7 ", classes, lambda _: True) == ("7", "")
     for bad in ("..", "../x", "a\\b", "unlabelled", "x\ty"):
         assert parse_answer(bad, classes, lambda _: True)[0] is None

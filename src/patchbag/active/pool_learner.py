@@ -20,6 +20,7 @@ to twice as much in the interval.
 
 from __future__ import annotations
 
+from copy import copy
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -214,21 +215,24 @@ class PoolLearner(LabelledPool):
         check_is_fitted(self, "graph_")
         free = self._free(candidates, batch_size)
         doubt = self._doubt() if self.rule == "representative" else None
+        clusters = self._clusters if batch_size == 1 else copy(self._clusters)  # what was only asked for covers nothing
         indices: list[int] = []
         history = []
         for _ in range(batch_size):
-            value = np.where(free, self._utilities(free, doubt, indices), np.nan)
+            value = np.where(free, self._utilities(free, doubt, indices, clusters), np.nan)
             best = np.flatnonzero(value == np.nanmax(value))
             indices.append(int(best[0] if len(best) == 1 else best[self.random_.randint(len(best))]))
             history.append(value)
             free[indices[-1]] = False
         return (np.array(indices), np.array(history)) if return_utilities else np.array(indices)
 
-    def _utilities(self, free: np.ndarray, doubt: np.ndarray | None, asked: list[int]) -> np.ndarray:
+    def _utilities(
+        self, free: np.ndarray, doubt: np.ndarray | None, asked: list[int], clusters: GrowingClusters
+    ) -> np.ndarray:
         if doubt is not None:
             labelled = np.array([*self.labels_, *asked], dtype=int)
-            self._clusters.grow(len(labelled) + 1)
-            return representative_utilities(self.beliefs_.features, self._clusters.of, doubt, labelled, free)
+            clusters.grow(len(labelled) + 1)
+            return representative_utilities(self.beliefs_.features, clusters.of, doubt, labelled, free)
         if self.rule == "random" or len(self._columns) < 2:
             return self.random_.uniform(size=len(free))
         top = np.partition(self.beliefs_.probabilities(), -2, axis=1)[:, -2:]

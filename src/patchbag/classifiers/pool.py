@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A classifier that learns from images with and without labels, for images to come.
 
-``fit`` takes both; images without a label have None or NaN, as in scikit-learn's semi-supervised classifiers -1.  What
-they teach is in :mod:`~patchbag.classifiers.beliefs`; what is left of it is a linear classifier.
+``fit`` takes both; images without a label have None or NaN (not -1, which would be a class).  What they teach is in
+:mod:`~patchbag.classifiers.beliefs`; what is left of it is a linear classifier.
 """
 
 from __future__ import annotations

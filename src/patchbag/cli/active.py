@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,6 +88,8 @@ def active(
     if not on_graph and criterion not in CRITERIA:
         raise ValueError(f"--criterion must be one of {', '.join((RULES[0], *CRITERIA))}; got {criterion!r}")
     categorizer = make_categorizer(recipe, features, settings, seed)
+    parts = ["--recipe", recipe, *(["--features", features] if features else [])]
+    options = " " + shlex.join([*parts, *(part for setting in settings or [] for part in ("--set", setting))])
     book = LabelFile.open(labels or folder / "labels.csv")
     if simulate:
         if move:
@@ -102,7 +105,7 @@ def active(
             one = "an image that had a label into the folder of its class"
             screen.result(f"moved {one if moved == 1 else several}")
             if all(label is not None for label in images.labels.tolist()):
-                screen.result(dialogue.next_step(images, book.path, move, recipe))
+                screen.result(dialogue.next_step(images, book.path, move, options))
                 return
     images = images.labelled() if simulate else dialogue.check_pool(images)
     with machine(jobs, cache, seed), settings_to_blame(settings):
@@ -144,4 +147,4 @@ def active(
     left = sum(label is None for label in images.labels.tolist())
     new = f"{given} new label{'' if given == 1 else 's'}"
     screen.result(f"{new}, {left} of {len(images)} images without one; see {book.path}")
-    screen.result(dialogue.next_step(images, book.path, move, recipe))
+    screen.result(dialogue.next_step(images, book.path, move, options))

@@ -70,11 +70,11 @@ def predict(
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
     reject: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Flag images as unlike anything seen: so many of the known ones are, at most."),
+        typer.Option(min=0, max=1, help="Flag images of at most this typicality as unlike anything seen."),
     ] = 0.05,
     coverage: Annotated[
         float | None,
-        typer.Option(min=0.01, max=0.99, help="Show for each image the classes that hold its own so often, e.g. 0.9."),
+        typer.Option(min=0.01, max=0.99, help="Show a set of classes that holds the true one so often, e.g. 0.9."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with every probability.")] = False,
     jobs: JobsOption = -1,
@@ -164,6 +164,8 @@ def evaluate(
     from patchbag.protocol import PerClassSplit, half_of_smallest
 
     categorizer = make_categorizer(recipe, features, settings, seed)
+    if pool and not categorizer.takes_unlabelled:
+        raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
     check_outputs(json_path, report)
     with machine(jobs, cache), settings_to_blame(settings):
         started = time.perf_counter()
@@ -176,6 +178,8 @@ def evaluate(
             options = {"cv": cv, "seed": seed, "names": images.paths, "progress": tell, "pool": pool}
             result = run(categorizer, described.bags, truth, **options)
     result.recipe, result.describing = recipe, describing
+    if pool:
+        result.protocol += "; test images taught without their labels"
     print_evaluation(result)
     write_evaluation(result, described.failures, json_path, report, folder.resolve().name)
 

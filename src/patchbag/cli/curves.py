@@ -71,9 +71,9 @@ def summarise(curves: LearningCurves, cut: int | None = None) -> str:
         lines.append(f"{first} does not reach the end of random selection")
     n_test = int(curves.confusions[first].sum()) // runs
     several = f"{runs} runs, ± is the standard error over runs" if runs > 1 else "1 run"
-    lines.append(f"mean accuracy per class, on {n_test} images that had no label at the end; {several}")
+    lines.append(f"mean accuracy per class, on the {n_test} images without a label at the end; {several}")
     if cut is not None:
-        lines.append(f"{cut} rounds were cut: there are no more images to ask for")
+        lines.append(f"{cut} rounds were asked for, but there are no more images")
     return "\n".join(lines)
 
 

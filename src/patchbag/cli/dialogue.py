@@ -72,7 +72,10 @@ def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]
         return answer, ""
     if not answer:
         return None, help_text(classes)
-    if answer.isdecimal() and 1 <= int(answer) <= len(classes):
+    numbers = any(name.isdecimal() for name in classes)  # are names here, not places in the list
+    if answer.isdecimal() and numbers and confirm(f"open a new class {answer!r}?"):
+        return answer, ""
+    if answer.isdecimal() and not numbers and 1 <= int(answer) <= len(classes):
         return classes[int(answer) - 1], ""
     if answer.isdecimal():
         known = f"the classes are 1 to {len(classes)}" if classes else "there are no classes yet"
@@ -225,7 +228,7 @@ def label_images(
             for answer in history:
                 learn(answer)
             tell(f"  taken back: {'skipped' if last.label is None else last.label}")
-            again = last.index
+            again, hinted, error = last.index, False, None
             continue
         history.append(record(images, book, index, label, move))
         learn(history[-1])
@@ -272,16 +275,16 @@ def guess(learner: Any, index: int) -> str:
     return ", ".join([*guesses, f"something new {100 * new:.0f} %"] if new >= 0.01 else guesses)
 
 
-def next_step(images: Collection, labels: Path, moved: bool = False, recipe: str | None = None) -> str:
+def next_step(images: Collection, labels: Path, moved: bool = False, options: str = "") -> str:
     """The command that trains on these images, with what has to be done before it.
 
     Parameters
     ----------
     labels : the file of the answers
     moved : whether all images with an answer lie in the folder of their class
-    recipe : the one that asked
+    options : of the recipe that asked
     """
-    command = f"patchbag train {shlex.quote(str(images.root))}" + (f" --recipe {recipe}" if recipe else "")
+    command = f"patchbag train {shlex.quote(str(images.root))}{options}"
     if len({label for label in images.labels.tolist() if label is not None}) < 2:
         return f"next, once two classes have labels: {command}"
     if moved or labels.resolve() in [(images.root / name).resolve() for name in LABEL_FILES]:

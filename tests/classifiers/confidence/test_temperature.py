@@ -83,3 +83,8 @@ def test_classes_of_one_image_are_left_out_whole():
     assert len(folds) == 3
     np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in folds])), np.arange(4))
     assert left_out_folds(np.array([0, 1]), 3, 0) == []
+
+
+def test_scores_that_do_not_differ_are_not_sure():
+    scores = np.zeros((6, 3))
+    assert fit_temperature(scores, np.arange(6) % 3) < 50

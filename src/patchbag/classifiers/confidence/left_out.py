@@ -82,7 +82,7 @@ def _together(strange: np.ndarray, columns: np.ndarray) -> np.ndarray:
 class SaysHowSure:
     """Methods of a classifier with ``left_out_`` (None where nothing could be left out) and ``_strangeness``."""
 
-    left_out_: LeftOut | None
+    left_out_: LeftOut | None = None  # models of version 0.1 have none
     classes_: np.ndarray
 
     def predict_proba(self, X: Any) -> np.ndarray:

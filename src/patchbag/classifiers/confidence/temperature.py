@@ -33,6 +33,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 TYPICAL = 1.75
 EXPONENT = 2 / 3
 DEVIATION = 0.5
+LEAST = 0.01  # scores that differ by less say nothing, above all not that they are sure
 REACH = 4.0  # how far from the prior's mean to look
 
 Fold = tuple[np.ndarray, np.ndarray]
@@ -56,7 +57,7 @@ def typical_temperature(scores: np.ndarray, targets: np.ndarray) -> float:
     """The mean of the prior, from scores (n, C) of left-out images; NaN where a class was not known."""
     others = scores.copy()
     others[np.arange(len(targets)), targets] = np.nan
-    return TYPICAL * max(float(np.nanstd(others)), 1e-100) ** -EXPONENT
+    return TYPICAL * max(float(np.nanstd(others)), LEAST) ** -EXPONENT
 
 
 def fit_temperature(scores: np.ndarray, targets: np.ndarray) -> float:

@@ -5,7 +5,8 @@ A classifier sees an image through what tells its classes apart; a white page ha
 white and nothing else, and is taken for one.  So the bags themselves are looked at: the means and standard deviations
 of an image's descriptors, number by number, in units of how much these vary between the training images.  The mean
 square of that is large for an image whose patches all look the same, or like no patch of a photograph; its p-value is
-the share of the training images for which it is as large.
+the share of the training images for which it is as large, and beyond the largest of them that of a tail that falls with
+the square of the distance.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class UsualBags:
         rows = summaries(bags)
         if rows is None or rows.shape[1] != len(self.mean):
             return np.ones(len(bags))
-        return tail(self.distances, self._distances(rows))
+        distances = self._distances(rows)
+        # farther than all: few training images cannot say how rare that is, but the distance can
+        beyond = np.minimum(self.distances[-1] / np.maximum(distances, 1e-300), 1.0) ** 2
+        return tail(self.distances, distances) * beyond
 
 
 def summaries(bags: Any) -> np.ndarray | None:
