@@ -20,6 +20,7 @@ from patchbag.active.pool import pool_graph
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.active.stopping import ErrorEstimate
 from patchbag.categorizer import Categorizer
+from patchbag.collection import Collection, open_collection
 from patchbag.evaluation import Evaluation, evaluate
 from patchbag.recipes import make_recipe
 from patchbag.report import write_report
@@ -117,10 +118,11 @@ def check_own(output: Path) -> None:
             )
 
 
-def ask(paths: list[str], labels: np.ndarray, n: int) -> tuple[float, ErrorEstimate]:
+def ask(images: Collection, labels: np.ndarray, n: int) -> tuple[float, ErrorEstimate]:
     """Share of images that are sorted rightly after n questions about them, and what is said of the errors."""
     pipeline = make_recipe("deep-pool")
-    learner = PoolLearner(random_state=0).fit(pool_graph(pipeline, pipeline["features"].transform(paths)))
+    bags = images.describe(pipeline["features"], on_error="raise").bags
+    learner = PoolLearner(random_state=0).fit(pool_graph(pipeline, bags))
     for _ in range(n):
         image = learner.query()
         learner.teach(image, labels[image])
@@ -133,12 +135,13 @@ def run_demo(categorizer: Categorizer, output: Path, progress: Callable[[str], N
     check_own(output)
     tiles = cut_tiles(output / "tiles")
     paths, labels = [str(path) for path in tiles], np.array([path.parent.name for path in tiles])
+    progress(f"describing {len(tiles)} tiles")
+    images = open_collection(paths)
+    bags = images.describe(categorizer.pipeline()["features"], on_error="raise").bags
     progress(f"asking for {len(PHOTOGRAPHS)} of {len(tiles)} tiles")
-    right, error = ask(paths, labels, len(PHOTOGRAPHS))
+    right, error = ask(images, labels, len(PHOTOGRAPHS))
     tests = np.array([path.parts[-3] == "test" for path in tiles])
     train, test = np.flatnonzero(~tests), np.flatnonzero(tests)
-    progress(f"describing {len(tiles)} tiles")
-    bags = categorizer.pipeline()["features"].transform(paths)
     progress(f"training on {len(train)} tiles, testing on {len(test)}")
     result = evaluate(categorizer, bags, labels, cv=[(train, test)], names=paths)
     result.protocol = "every third column of tiles tests"
