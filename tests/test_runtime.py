@@ -63,7 +63,7 @@ def device_of(job):
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_workers_have_the_context_of_their_caller(backend):
     with parallel_config(backend, n_jobs=2), runtime_context(device="cuda"):
-        assert set(parallel_map(device_of, range(4))) == {"cuda"}
+        assert set(parallel_map(device_of, range(64))) == {"cuda"}
 
 
 def test_an_unknown_device_is_an_error():

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -189,7 +189,8 @@ def parallel_map(
             return
         how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": prefer}
         pool = Parallel(n_jobs=workers, return_as="generator", **how)
-        results = pool(delayed(_call)(function, os.getpid(), _context.get(), job) for job in jobs)
+        here = partial(_call, function, os.getpid(), _context.get())  # jobs may be sent off by a thread of joblib's
+        results = pool(delayed(here)(job) for job in jobs)
         try:
             for result in results:  # noqa: UP028 - "yield from" would close it before the warning is silenced
                 yield result
