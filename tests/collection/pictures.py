@@ -29,6 +29,8 @@ class Rows(FeatureExtractor):
         type(self).calls += 1
         if image[0, 0] == 13:
             raise ImageError("brings bad luck")
+        if image[0, 0] == 14:
+            return np.empty((0, 4), np.float32), np.empty((0, 2), np.float32)
         values = image[:, :4].astype(np.float32) * self.factor
         return values, np.full((len(values), 2), 0.5, np.float32)
 

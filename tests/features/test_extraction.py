@@ -11,32 +11,19 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from collection import pictures
 from patchbag.bags import Bags
 from patchbag.features import extraction
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.extraction import Failure, FeatureExtractor
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+from patchbag.images import ImageError
 
 
-class Rows(FeatureExtractor):
-    """The rows of an image cut to four columns, and a count of how often it was asked."""
+class Rows(pictures.Rows):
+    """The same by processes, as features are unless they say otherwise."""
 
     calls = 0
-
-    def __init__(self, factor=1.0, n_jobs=None, max_side=MAX_SIDE, max_pixels=MAX_PIXELS):
-        self.factor = factor
-        self.n_jobs = n_jobs
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-
-    def describe(self, image):
-        type(self).calls += 1
-        if image[0, 0] == 13:
-            raise ImageError("brings bad luck")
-        if image[0, 0] == 14:
-            return np.empty((0, 4), np.float32), np.empty((0, 2), np.float32)
-        values = image[:, :4].astype(np.float32) * self.factor
-        return values, np.full((len(values), 2), 0.5, np.float32)
+    parallel = FeatureExtractor.parallel
 
 
 @pytest.fixture(autouse=True)

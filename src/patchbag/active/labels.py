@@ -23,6 +23,7 @@ class LabelledPool(BaseEstimator):
 
     classes: Any
     missing_label: Any
+    random_: np.random.RandomState
 
     def _open_class(self) -> None:
         """There is a class more."""
@@ -108,6 +109,11 @@ class LabelledPool(BaseEstimator):
         """Columns of the classes that have labels."""
         labels = set(self.labels_.values())
         return np.array([i for i, label in enumerate(self.classes_) if label in labels], dtype=int)
+
+    def _argmax(self, value: np.ndarray) -> int:
+        """The image of the largest value, one of them by chance where several have it."""
+        best = np.flatnonzero(value == np.nanmax(value))
+        return int(best[0] if len(best) == 1 else best[self.random_.randint(len(best))])
 
     def _free(self, candidates: Any, batch_size: int) -> np.ndarray:
         """(N,) which images can be asked for."""

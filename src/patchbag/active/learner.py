@@ -228,10 +228,6 @@ class ActiveLearner(LabelledPool):
                 remaining = np.maximum(remaining - row**2, 0.0)
         return (np.array(indices), np.array(history)) if return_utilities else np.array(indices)
 
-    def _argmax(self, value: np.ndarray) -> int:
-        best = np.flatnonzero(value == np.nanmax(value))
-        return int(best[0] if len(best) == 1 else best[self.random_.randint(len(best))])
-
     def _shortlisted(self, free: np.ndarray, at_least: int) -> np.ndarray:
         """(N,) which of the free images are on the shortlist; all of them where there is none."""
         n_classes = len(self._seen())

@@ -220,8 +220,7 @@ class PoolLearner(LabelledPool):
         history = []
         for _ in range(batch_size):
             value = np.where(free, self._utilities(free, doubt, indices, clusters), np.nan)
-            best = np.flatnonzero(value == np.nanmax(value))
-            indices.append(int(best[0] if len(best) == 1 else best[self.random_.randint(len(best))]))
+            indices.append(self._argmax(value))
             history.append(value)
             free[indices[-1]] = False
         return (np.array(indices), np.array(history)) if return_utilities else np.array(indices)

@@ -78,11 +78,11 @@ def _describe(
     known_by: list[Any] = [place if digest is None else digest for place, (_, digest) in enumerate(files)]
     first = {key: i for i, key in reversed([*enumerate(known_by)])}
     shard, entries = store.find(signature, (key for key in first if isinstance(key, bytes)))
-    todo = sorted(i for key, i in first.items() if key not in entries)
+    missing = sorted(i for key, i in first.items() if key not in entries)
     failed: dict[Any, str] = {}
     pending: dict[Any, Any] = {}
-    with closing(features.stream([paths[i] for i in todo])) as stream:
-        for coming, i, result in zip(reversed(range(len(todo))), todo, stream):
+    with closing(features.stream([paths[i] for i in missing])) as stream:
+        for coming, i, result in zip(reversed(range(len(missing))), missing, stream):
             status, digest = files[i]
             if not isinstance(result, Failure) and (digest is None or file_status(paths[i]) != status):
                 result = Failure(i, paths[i], "was changed while it was read")

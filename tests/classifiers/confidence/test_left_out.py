@@ -93,8 +93,10 @@ def test_blank_images_and_noise_have_unusual_bags():
     odd = Bags.from_list([np.zeros((40, 6)), 50 * rng.normal(size=(40, 6)), arrays[0]])
     p = usual.typicality(odd)
     assert p[0] < 0.05 and p[1] < 0.05 and p[2] == pytest.approx((1 + np.sum(distances >= distances[0])) / 61, abs=0.02)
-    few = UsualBags.from_bags(Bags.from_list(arrays[:9]))
-    assert few.typicality(odd)[1] < 0.01  # far beyond nine images is strange all the same
-    both = Channels(one=odd, two=odd)
+    few = UsualBags.from_bags(Bags.from_list(arrays[:10]))
+    assert few.typicality(odd)[1] < 0.01  # far beyond ten images is strange all the same
+    assert UsualBags.from_bags(Bags.from_list(arrays[:9])) is None
+    all_bags = Bags.from_list(arrays)
+    both = Channels(one=all_bags, two=all_bags)
     assert UsualBags.from_bags(both).mean.shape == (24,) and (usual.typicality(both) == 1).all()
     assert UsualBags.from_bags([1, 2]) is None

@@ -21,6 +21,8 @@ from patchbag.channels import Channels
 from patchbag.classifiers.confidence.left_out import tail
 from patchbag.registry import storable
 
+FEWEST = 10  # images; how much fewer vary says nothing of how others do
+
 
 @storable
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class UsualBags:
 
     @classmethod
     def from_bags(cls, bags: Any) -> UsualBags | None:
-        """From described images; None for anything else."""
+        """From described images; None for fewer than ``FEWEST``, or anything else."""
         rows = summaries(bags)
-        if rows is None or len(rows) < 2:
+        if rows is None or len(rows) < FEWEST:
             return None
         mean, deviation = rows.mean(axis=0), rows.std(axis=0)
         found = cls(mean, deviation, np.empty(0))
