@@ -77,6 +77,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "FisherVector": (patchbag.FisherVector, make_statistics),
     "GaussianProcessClassifier": (patchbag.GaussianProcessClassifier, make_kernel),
     "GeometricBlur": (lambda: patchbag.GeometricBlur(5), make_images),
+    "Gist": (lambda: patchbag.Gist(64), make_images),
     "HistogramKernel": (patchbag.HistogramKernel, make_histograms),
     "InnerProductKernel": (patchbag.InnerProductKernel, make_vectors),
     "KernelUnion": (lambda: patchbag.KernelUnion([("one", patchbag.InnerProductKernel())]), make_vectors),
@@ -84,6 +85,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "LateFusionClassifier": (lambda: patchbag.LateFusionClassifier([("one", LogisticRegression())]), make_vectors),
     "LatentFisherVector": (patchbag.LatentFisherVector, make_statistics),
     "LinearClassifier": (lambda: patchbag.LinearClassifier(random_state=0), make_vectors),
+    "LocalBinaryPatterns": (patchbag.LocalBinaryPatterns, make_images),
     "MAPAdaptation": (patchbag.MAPAdaptation, make_statistics),
     "MaximumLikelihoodMixtures": (
         lambda: patchbag.MaximumLikelihoodMixtures(patchbag.UniversalMixture(2, random_state=0)),
@@ -92,6 +94,10 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "MeanDescriptor": (patchbag.MeanDescriptor, make_bags),
     "MinimumDistanceKernel": (patchbag.MinimumDistanceKernel, make_bags),
     "MixtureKernel": (patchbag.MixtureKernel, make_mixtures),
+    "MulticlassLeveragedNeighbors": (
+        lambda: patchbag.MulticlassLeveragedNeighbors(3, random_state=0),
+        make_vectors,
+    ),
     "Normalizer": (lambda: patchbag.Normalizer(["power", "l2"]), make_vectors),
     "PLSAFisherVector": (lambda: patchbag.PLSAFisherVector(2, random_state=0), make_statistics),
     "PerDescriptor": (lambda: patchbag.PerDescriptor(StandardScaler(), random_state=0), make_bags),
@@ -103,6 +109,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "SparseLogisticClassifier": (lambda: patchbag.SparseLogisticClassifier(random_state=0), make_kernel),
     "SpatialPyramidMatch": (lambda: patchbag.SpatialPyramidMatch(4, random_state=0), make_bags),
     "UniversalMixture": (lambda: patchbag.UniversalMixture(3, random_state=0), make_bags),
+    "UniversalNearestNeighbors": (lambda: patchbag.UniversalNearestNeighbors(3, random_state=0), make_vectors),
     "UniversalStatistics": (
         lambda: patchbag.UniversalStatistics(patchbag.UniversalMixture(3, random_state=0)),
         make_bags,

@@ -15,6 +15,8 @@ from .classifiers.gaussian_process.classifier import GaussianProcessClassifier a
 from .classifiers.linear import LinearClassifier as LinearClassifier
 from .classifiers.multilabel import MultilabelSVM as MultilabelSVM
 from .classifiers.pool import PoolClassifier as PoolClassifier
+from .classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors as MulticlassLeveragedNeighbors
+from .classifiers.prototypes.universal import UniversalNearestNeighbors as UniversalNearestNeighbors
 from .classifiers.sparse_logistic import SparseLogisticClassifier as SparseLogisticClassifier
 from .collection import Collection as Collection
 from .collection import open_collection as open_collection
@@ -37,6 +39,8 @@ from .features.deep import DeepPatches as DeepPatches
 from .features.dense_sift import DenseSIFT as DenseSIFT
 from .features.extraction import FeatureExtractor as FeatureExtractor
 from .features.geometric_blur import GeometricBlur as GeometricBlur
+from .features.gist import Gist as Gist
+from .features.lbp import LocalBinaryPatterns as LocalBinaryPatterns
 from .features.projection import BagPCA as BagPCA
 from .features.projection import PerDescriptor as PerDescriptor
 from .images import ImageError as ImageError

@@ -50,6 +50,7 @@ from patchbag.stages import (
     auto_kernels,
     checked,
     deep_fisher,
+    directions,
     encoded,
     fisher,
     gaussian_process,
@@ -57,6 +58,7 @@ from patchbag.stages import (
     pooled,
     product_kernel,
     projected,
+    prototypes,
     pyramid_match,
     references,
     svm,
@@ -237,6 +239,46 @@ add_recipe(
     "Cimpoi et al. 2015",
     deep_fisher,
     features="deep",
+)
+add_recipe(
+    "unn-gist",
+    "Gist, votes of boosted nearest images, one class against the others",
+    "piro2010 ch. 4",
+    lambda: directions(128),
+    classifier=lambda: prototypes("gaussian", one_versus_all=True),
+    features="gist",
+)
+add_recipe(
+    "mlnn-gist",
+    "Gist, votes of boosted nearest images",
+    "piro2010 ch. 5",
+    lambda: directions(128),
+    classifier=lambda: prototypes("gaussian"),
+    features="gist",
+)
+add_recipe(
+    "mlnn-words",
+    "bag of words, votes of boosted nearest images by histogram intersection",
+    "piro2010 ch. 5",
+    lambda: [("statistics", vocabulary(1, 1500, 64)), ("encoding", BagOfWords())],
+    classifier=lambda: prototypes("intersection", "manhattan"),
+)
+add_recipe(
+    "mlnn-fisher",
+    "Fisher vectors, votes of boosted nearest images",
+    "piro2010 ch. 5, Perronnin et al. 2010",
+    fisher,
+    lambda: [("kernel", InnerProductKernel())],
+    lambda: prototypes("similarity", "similarity"),
+)
+add_recipe(
+    "mlnn-deep",
+    "pooled vectors of a network, votes of boosted nearest images",
+    "piro2010 ch. 5",
+    pooled,
+    lambda: [("kernel", InnerProductKernel())],
+    lambda: prototypes("similarity", "similarity"),
+    "deep-pooled",
 )
 add_recipe(
     "gp-pmk",

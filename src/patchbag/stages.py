@@ -12,6 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from patchbag.channels import Channel
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.linear import LinearClassifier
+from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
+from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.mean import MeanDescriptor
 from patchbag.encodings.normalize import Normalizer
@@ -20,6 +22,8 @@ from patchbag.features.color import ColorStatistics
 from patchbag.features.deep import DeepPatches
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.geometric_blur import GeometricBlur
+from patchbag.features.gist import Gist
+from patchbag.features.lbp import LocalBinaryPatterns
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.adaptation import MAPAdaptation
 from patchbag.mixture.gaussian import UniversalMixture
@@ -73,6 +77,11 @@ def deep_pooled() -> DeepPatches:
     return DeepPatches(output="pooled")
 
 
+def gist() -> Gist:
+    """One vector per image: its orientations, coarse and fine, in 4 × 4 blocks."""
+    return Gist()
+
+
 FEATURES: dict[str, Callable[[], Any]] = {
     "sift": sift,
     "sift-contrast": contrasted_sift,
@@ -80,6 +89,8 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "gb": blur,
     "deep": deep,
     "deep-pooled": deep_pooled,
+    "gist": gist,
+    "lbp": LocalBinaryPatterns,
 }
 
 # --- representations -------------------------------------------------------------------------------------------------
@@ -130,6 +141,15 @@ def pooled() -> Steps:
         ("pool", MeanDescriptor()),
         ("root", Normalizer(["power"])),
         ("center", StandardScaler(with_std=False)),
+        ("normalize", Normalizer(["l2"])),
+    ]
+
+
+def directions(dimension: int) -> Steps:
+    """The mean descriptor's directions: half-whitened principal components of unit length."""
+    return [
+        ("projection", BagPCA(dimension, whiten=0.5)),
+        ("pool", MeanDescriptor()),
         ("normalize", Normalizer(["l2"])),
     ]
 
@@ -221,3 +241,14 @@ def on_rows(C: float = 1.0, rows: str = "similarities") -> Steps:
 def gaussian_process(repair: bool = False) -> Steps:
     """Kernels → Gaussian process, its noise and the weights of the kernels chosen by the evidence (kapoor2010 §6)."""
     return [("classifier", GaussianProcessClassifier(repair=repair))]
+
+
+# several neighbourhoods, from close to wide, agree better with each other than one that had to be chosen
+NEIGHBORHOODS = (5, 10, 20, 40)
+KEPT = 0.25  # rounds per training image and neighbourhood: together they keep less than half of the images
+
+
+def prototypes(kernel: str, metric: str = "euclidean", one_versus_all: bool = False) -> Steps:
+    """Votes of the nearest training images that are worth hearing (piro2010 ch. 4, 5)."""
+    model = UniversalNearestNeighbors if one_versus_all else MulticlassLeveragedNeighbors
+    return [("classifier", model(NEIGHBORHOODS, kernel=kernel, metric=metric, rounds=KEPT))]

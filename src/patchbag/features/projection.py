@@ -7,7 +7,7 @@ memory-mapped or stored as bytes never stand in memory as a whole in floating po
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,7 +31,8 @@ class BagPCA(TransformerMixin, BaseEstimator):
     n_components : dimensions kept, at most those that the descriptors have; fewer stay (see ``n_components_``) where
         the descriptors lie in a smaller space, as grey pictures' colours do: a direction with less than
         ``NULL_VARIANCE`` of the largest variance holds rounding errors, which a mixture would take for data
-    whiten : scale every component to unit variance
+    whiten : scale every component to unit variance; a number w divides by the w-th power of its deviation instead, so
+        that 0.5 leaves half of the differences between strong and weak components
     max_samples : descriptors drawn for training
     random_state : seed of that draw
 
@@ -43,13 +44,18 @@ class BagPCA(TransformerMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
-        "whiten": ["boolean"],
+        "whiten": ["boolean", Interval(Real, 0, 1, closed="both")],
         "max_samples": [Interval(Integral, 2, None, closed="left")],
         "random_state": ["random_state"],
     }
 
     def __init__(
-        self, n_components: int = 64, *, whiten: bool = False, max_samples: int = 200_000, random_state: Any = None
+        self,
+        n_components: int = 64,
+        *,
+        whiten: bool | float = False,
+        max_samples: int = 200_000,
+        random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -93,7 +99,7 @@ class BagPCA(TransformerMixin, BaseEstimator):
             # a direction without variance (all descriptors the same) stays at zero instead of amplifying rounding noise
             deviation = np.sqrt(self.explained_variance_)
             floor = 1e-6 * max(deviation.max(), 1e-300)
-            matrix = matrix * np.where(deviation > floor, 1 / np.maximum(deviation, floor), 0)
+            matrix = matrix * np.where(deviation > floor, np.maximum(deviation, floor) ** -float(self.whiten), 0)
         dtype = np.float64 if bags.dtype == np.float64 else np.float32
         matrix, mean = matrix.astype(dtype), self.mean_.astype(dtype)
         return map_values(bags, lambda rows: np.subtract(rows, mean, dtype=dtype) @ matrix, BLOCK_ROWS)

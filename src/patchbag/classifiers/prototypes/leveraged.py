@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Leveraged nearest neighbours: the k nearest prototypes vote, each with a coefficient that was learned.
+
+.. math:: h_c(x) = \sum_{j \in NN_k(x)} \alpha_{jc}\, K(x, x_j)\, y_{jc} \qquad (4.10, 5.12)
+
+The neighbours of a new image are looked for among the prototypes that were kept, so that fewer of them are also faster.
+With equal coefficients and the k-NN kernel this is the plain k-NN rule.  What both classifiers share is here: the
+search, the number of rounds, calibration and the vote; how coefficients are learned is
+:mod:`~patchbag.classifiers.prototypes.universal`'s and :mod:`~patchbag.classifiers.prototypes.multiclass`'s affair.
+
+**Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
+gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).
+
+**Probabilities.**  Scores have no unit of their own.  Those of left-out images are divided by half the mean difference
+between an image's own class and the others, so that they are about ±1, and
+:mod:`~patchbag.classifiers.confidence.temperature` does the rest.
+
+Several ``n_neighbors`` give one classifier each, whose scores are added (figure 5.13).  Where no prototype at all is
+worth a vote (two images of two classes), all of them vote alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
+from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
+from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
+from patchbag.classifiers.prototypes.edges import KERNELS, class_vectors, kernel_values, typical_width, vote_matrix
+from patchbag.classifiers.prototypes.losses import LOSSES
+from patchbag.classifiers.prototypes.search import nearest, nearest_others
+from patchbag.classifiers.targets import encode_labels
+from patchbag.runtime import check_random_state
+
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+POSITIVE = Interval(Integral, 1, None, closed="left")
+
+
+class _Several(Interval):
+    """The constraint of a parameter with several positive numbers."""
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        return isinstance(val, Sequence) and len(val) > 0 and all(Interval.is_satisfied_by(self, one) for one in val)
+
+
+class _Trained(NamedTuple):
+    """What training images say for one number of neighbours: rounds per class, or of all classes, and σ if fixed."""
+
+    n_neighbors: int
+    boosted: list[Boosted]
+    width: float | None
+
+
+class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
+    """Base of the boosted nearest neighbours; the parameters are explained in its subclasses."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_neighbors": [POSITIVE, _Several(Integral, 1, None, closed="left")],
+        "metric": [str, callable],
+        "kernel": [StrOptions(set(KERNELS))],
+        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive"}), None],
+        "loss": [StrOptions(set(LOSSES)), callable],
+        "rounds": [POSITIVE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
+        "chooser": [StrOptions(set(CHOOSERS))],
+        "smoothing": [Interval(Real, 0, None, closed="left"), None],
+        "drop_negative": ["boolean"],
+        "search": [HasMethods(["fit", "kneighbors"]), None],
+        "folds": [Interval(Integral, 2, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_neighbors: int | Sequence[int] = 11,
+        *,
+        metric: Any = "euclidean",
+        kernel: str = "knn",
+        width: float | str | None = "adaptive",
+        loss: str | Callable[[float], float] = "exponential",
+        rounds: int | float | str = "auto",
+        chooser: str = "once",
+        smoothing: float | None = None,
+        drop_negative: bool = True,
+        search: Any = None,
+        folds: int = 3,
+        random_state: Any = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.kernel = kernel
+        self.width = width
+        self.loss = loss
+        self.rounds = rounds
+        self.chooser = chooser
+        self.smoothing = smoothing
+        self.drop_negative = drop_negative
+        self.search = search
+        self.folds = folds
+        self.random_state = random_state
+
+    def _leverage(
+        self, votes: sparse.csc_array, codes: np.ndarray, n_classes: int, rounds: int, order: np.ndarray
+    ) -> list[Boosted]:
+        """Rounds of one classifier per class, or of a single one for all."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._on_similarities()
+        return tags
+
+    def _on_similarities(self) -> bool:
+        return isinstance(self.metric, str) and self.metric == "similarity"
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any) -> Self:
+        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=2)
+        self.classes_, codes = encode_labels(y)
+        if self._on_similarities() != (self.kernel == "similarity") and self.kernel not in ("knn",):
+            raise ValueError(
+                f'kernel={self.kernel!r} does not go with metric={self.metric!r}: kernel="similarity" needs '
+                'metric="similarity", the others need distances'
+            )
+        if self._on_similarities() and len(X) != X.shape[1]:
+            raise ValueError(f"similarities to the training images make a square matrix, got {X.shape}")
+        n_classes, m = len(self.classes_), len(X)
+        candidates = self._candidates()
+        random = check_random_state(self.random_state)
+        folds = left_out_folds(codes, self.folds, random)
+        shown = np.full((len(candidates), m, n_classes), np.nan)
+        for train, test in folds:
+            known, part = np.unique(codes[train], return_inverse=True)
+            if len(known) < 2:
+                continue
+            rows, queries = (X[np.ix_(a, train)] if self._on_similarities() else X[a] for a in (train, test))
+            trained = self._train(rows, part, candidates, random)
+            for number, share in enumerate(candidates):
+                voters = self._voters(trained, part, share)
+                shown[number][np.ix_(test, known)] = self._scores(
+                    queries, rows, class_vectors(part, len(known)), voters
+                )
+        self._choose(shown, codes, candidates)
+        trained = self._train(X, codes, (self.share_,), random)
+        voters = self._voters(trained, codes, self.share_)
+        self.prototypes_ = np.flatnonzero(np.any([coefficients.any(axis=1) for _, coefficients, _ in voters], axis=0))
+        self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
+        self.labels_ = codes[self.prototypes_]
+        self.neighbors_ = [int(k) for k, _, _ in voters]
+        self.coefficients_ = np.stack([coefficients[self.prototypes_] for _, coefficients, _ in voters])
+        self.widths_ = [width for _, _, width in voters]
+        return self
+
+    def _candidates(self) -> tuple[float, ...]:
+        return SHARES if isinstance(self.rounds, str) else (self.rounds,)
+
+    def _rounds(self, share: float, m: int) -> int:
+        whole = isinstance(share, Integral)
+        return int(share) if whole else max(1, round(share * m))
+
+    def _train(self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any) -> list[_Trained]:
+        counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
+        distances, neighbors = nearest_others(X, max(counts), self.metric, self.search)
+        rounds = max(self._rounds(share, len(X)) for share in shares)
+        order = random.permutation(len(X))
+        found = []
+        for k in counts:
+            near = distances[:, :k]
+            width = (
+                typical_width(near) if self.width is None else None if self.width == "adaptive" else float(self.width)
+            )
+            votes = vote_matrix(neighbors[:, :k], kernel_values(near, self.kernel, width), len(X))
+            found.append(_Trained(k, self._leverage(votes, codes, int(codes.max()) + 1, rounds, order), width))
+        return found
+
+    def _voters(
+        self, trained: list[_Trained], codes: np.ndarray, share: float
+    ) -> list[tuple[int, np.ndarray, float | None]]:
+        """(k, coefficients (m, C) or (m, 1), σ) after the rounds of a share."""
+        m = len(codes)
+        voters = []
+        for k, boosted, width in trained:
+            coefficients = np.stack([one.coefficients(m, self._rounds(share, m)) for one in boosted], axis=1)
+            if self.drop_negative:
+                own = coefficients[np.arange(m), codes if coefficients.shape[1] > 1 else 0]
+                coefficients = np.where(own[:, None] > 0, coefficients, 0.0)
+            voters.append((k, coefficients if coefficients.any() else np.ones_like(coefficients), width))
+        return voters
+
+    def _scores(
+        self, X: np.ndarray, references: Any, y: np.ndarray, voters: list[tuple[int, np.ndarray, float | None]]
+    ) -> np.ndarray:
+        """(n, C) votes of references (m, d), or of all columns of similarities, with class vectors ``y (m, C)``."""
+        scores = np.zeros((len(X), y.shape[1]))
+        for k, coefficients, width in voters:
+            kept = np.flatnonzero(coefficients.any(axis=1))
+            among = kept if self._on_similarities() else references[kept]
+            distances, near = nearest(among, X, k, self.metric, self.search)
+            votes = (coefficients * y)[kept]
+            strength = kernel_values(distances, self.kernel, width)
+            for rank in range(near.shape[1]):  # one neighbour at a time: never (n, k, C) numbers
+                scores += strength[:, rank, None] * votes[near[:, rank]]
+        return scores
+
+    def _choose(self, shown: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]) -> None:
+        """The smallest share with the highest accuracy on left-out images, and the temperature of its scores."""
+        rows = np.arange(len(codes))
+        self.share_, self.unit_, self.temperature_, self.left_out_ = candidates[-1], 1.0, 1.0, None
+        told = np.isfinite(shown[0][rows, codes])
+        if not told.any():
+            return
+        own = shown[:, rows, codes]
+        right = np.sum(own[:, told] >= np.fmax.reduce(shown[:, told], axis=2), axis=1)
+        best = int(np.argmax(right))
+        self.share_ = candidates[best]
+        others = (np.nansum(shown[best], axis=1) - own[best]) / (np.isfinite(shown[best]).sum(axis=1) - 1)
+        unit = float(np.mean((own[best] - others)[told])) / 2
+        self.unit_ = unit if unit > 0 else float(np.nanstd(shown[best])) or 1.0
+        scores = shown[best] / self.unit_
+        self.temperature_ = fit_temperature(scores, codes)
+        self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_)
+
+    def _class_scores(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "prototypes_")
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        if self.vectors_ is None:
+            X = X[:, self.prototypes_]
+        voters = list(zip(self.neighbors_, self.coefficients_, self.widths_, strict=True))
+        return self._scores(X, self.vectors_, class_vectors(self.labels_, len(self.classes_)), voters) / self.unit_
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """(n, C) votes, in units in which left-out images have about ±1; (n,) for two classes."""
+        scores = self._class_scores(X)
+        return scores[:, 1] if scores.shape[1] == 2 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.classes_[self._class_scores(X).argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(n, C) calibrated probabilities."""
+        return softmax(self.temperature_ * self._class_scores(X), axis=1)
+
+    def rank(self, X: Any, top: int = 2) -> np.ndarray:
+        """(n, top) the classes with the largest scores, best first (table 5.2)."""
+        return self.classes_[np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]]
+
+    def _strangeness(self, X: Any) -> np.ndarray:
+        return energy(self.temperature_ * self._class_scores(X))[None]

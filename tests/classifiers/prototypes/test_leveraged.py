@@ -1,0 +1,178 @@
+"""UNN and MLNN as classifiers: the vote, the prototypes, the choice of rounds, confidence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+
+from patchbag import InnerProductKernel, MulticlassLeveragedNeighbors, UniversalNearestNeighbors
+from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
+from patchbag.classifiers.prototypes.search import MetricSearch, nearest, nearest_others
+
+BOTH = [UniversalNearestNeighbors, MulticlassLeveragedNeighbors]
+
+
+def blobs(n, seed, spread=0.8):
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 3
+    return rng.normal(size=(n, 2)) * spread + np.array([[0, 0], [3, 0], [0, 3]])[codes], np.array(list("abc"))[codes]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return *blobs(120, 0), *blobs(300, 1)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_equal_coefficients_are_the_plain_knn_rule(model, data):
+    X, y, queries, _ = data
+    fitted = model(5, rounds=1.0).fit(X, y)
+    fitted.prototypes_, fitted.vectors_ = np.arange(len(X)), X
+    fitted.labels_ = np.unique(y, return_inverse=True)[1]
+    fitted.coefficients_ = np.ones((1, len(X), fitted.coefficients_.shape[2]))
+    plain = KNeighborsClassifier(5).fit(X, y)
+    np.testing.assert_array_equal(fitted.predict(queries), plain.predict(queries))
+
+
+@pytest.mark.parametrize("model", BOTH)
+@pytest.mark.parametrize("kernel", ["knn", "gaussian"])
+def test_the_vote_is_the_literal_sum_over_the_nearest_prototypes(model, kernel, data):
+    X, y, queries, _ = data
+    fitted = model(4, kernel=kernel, rounds=0.4, random_state=0).fit(X, y)
+    vectors, coefficients = X[fitted.prototypes_], fitted.coefficients_[0]
+    labels = class_vectors(fitted.labels_, 3)
+    expected = np.zeros((len(queries), 3))
+    for q, x in enumerate(queries):
+        distance = np.linalg.norm(vectors - x, axis=1)
+        near = np.argsort(distance)[:4]
+        sigma = np.sqrt(2) * distance[near[-1]]
+        for j in near:
+            strength = 1.0 if kernel == "knn" else np.exp(-(distance[j] ** 2) / (2 * sigma**2))
+            expected[q] += np.broadcast_to(coefficients[j], 3) * strength * labels[j]
+    np.testing.assert_allclose(fitted.decision_function(queries), expected / fitted.unit_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_few_prototypes_are_enough_and_they_are_training_images(model, data):
+    X, y, queries, truth = data
+    fitted = model(5, rounds=0.2, random_state=0).fit(X, y)
+    assert len(fitted.prototypes_) <= 0.2 * len(X) * (1 if model is MulticlassLeveragedNeighbors else 3)
+    np.testing.assert_array_equal(fitted.vectors_, X[fitted.prototypes_])
+    assert (
+        np.mean(fitted.predict(queries) == truth)
+        > np.mean(KNeighborsClassifier(5).fit(X, y).predict(queries) == truth) - 0.02
+    )
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_noisy_labels_are_not_kept(model, data):
+    X, y, _, _ = data
+    wrong = np.arange(0, 120, 12)
+    noisy = y.copy()
+    noisy[wrong] = np.where(y[wrong] == "a", "b", "a")
+    weight = np.zeros(120)
+    fitted = model(7, rounds=0.25, random_state=0).fit(X, noisy)
+    own = fitted.labels_ if fitted.coefficients_.shape[2] > 1 else 0
+    weight[fitted.prototypes_] = fitted.coefficients_[0][np.arange(len(fitted.prototypes_)), own]
+    assert weight[wrong].mean() < 0.5 * np.delete(weight, wrong).mean()
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_several_numbers_of_neighbours_add_their_scores(model, data):
+    X, y, queries, _ = data
+    together = model((3, 9), rounds=0.5, random_state=0).fit(X, y)
+    alone = [model(k, rounds=0.5, random_state=0).fit(X, y) for k in (3, 9)]
+    expected = sum(one.decision_function(queries) * one.unit_ for one in alone)
+    np.testing.assert_allclose(together.decision_function(queries) * together.unit_, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", BOTH)
+@pytest.mark.parametrize("kernel", ["knn", "similarity"])
+def test_rows_of_similarities_serve_like_vectors(model, kernel, data):
+    X, y, queries, truth = data
+    X, queries = (np.concatenate([Z / 3, np.ones((len(Z), 1))], axis=1) for Z in (X, queries))
+    similarity = InnerProductKernel().fit(X)
+    fitted = model(5, metric="similarity", kernel=kernel, rounds=0.5, random_state=0)
+    fitted.fit(similarity.transform(X), y)
+    assert np.mean(fitted.predict(similarity.transform(queries)) == truth) > 0.85
+    # columns of images that were not kept are not looked at
+    rows = similarity.transform(queries)
+    rows[:, np.setdiff1d(np.arange(len(X)), fitted.prototypes_)] = 1e6
+    np.testing.assert_array_equal(fitted.predict(rows), fitted.predict(similarity.transform(queries)))
+
+
+@pytest.mark.parametrize("search", [NearestNeighbors(algorithm="kd_tree"), MetricSearch("euclidean")])
+def test_any_search_gives_the_same_answers(search, data):
+    X, y, queries, _ = data
+    ours, theirs = (
+        MulticlassLeveragedNeighbors(5, rounds=0.5, search=s, random_state=0).fit(X, y) for s in (None, search)
+    )
+    np.testing.assert_allclose(theirs.decision_function(queries), ours.decision_function(queries), rtol=1e-9)
+
+
+def test_the_intersection_kernel_is_one_minus_half_of_manhattans_distance():
+    rng = np.random.default_rng(0)
+    a, b = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), 9)
+    distances, near = nearest(b, a, 3, "manhattan", None)
+    literal = np.array([[np.minimum(x, b[j]).sum() for j in row] for x, row in zip(a, near)])
+    np.testing.assert_allclose(kernel_values(distances, "intersection"), literal, rtol=1e-12)
+
+
+def test_training_images_are_not_their_own_neighbours_even_among_copies():
+    X = np.array([[0.0], [0.0], [0.0], [0.0], [5.0]])
+    _, near = nearest_others(X, 2, "euclidean", None)
+    assert near.shape == (5, 2) and not (near == np.arange(5)[:, None]).any()
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_probabilities_are_calibrated_and_ranks_follow_the_scores(model):
+    fitted = model(7, random_state=0).fit(*blobs(150, 5, spread=1.4))
+    hard, answers = blobs(600, 6, spread=1.4)
+    p = fitted.predict_proba(hard)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    right = fitted.classes_[p.argmax(axis=1)] == answers
+    assert abs(p.max(axis=1).mean() - right.mean()) < 0.08
+    np.testing.assert_array_equal(fitted.rank(hard, 3)[:, 0], fitted.predict(hard))
+    second = (fitted.rank(hard, 2) == answers[:, None]).any(axis=1).mean()
+    assert right.mean() < second < 1.0
+    assert (
+        0.84 < np.mean(fitted.predict_set(hard, 0.9)[np.arange(600), np.searchsorted(fitted.classes_, answers)]) < 0.97
+    )
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_two_images_of_two_classes_are_enough(model):
+    fitted = model(3).fit([[0.0], [1.0]], ["a", "b"])
+    assert fitted.predict([[0.1], [0.8]]).tolist()[0] in ("a", "b")
+    assert np.isfinite(fitted.predict_proba([[0.1]])).all()
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_a_class_of_one_image_and_constant_vectors_do_no_harm(model, data):
+    X, y, queries, _ = data
+    fitted = model(5, random_state=0).fit(np.vstack([X, [[9.0, 9.0]]]), np.append(y, "d"))
+    assert np.isfinite(fitted.predict_proba(queries)).all()
+    flat = model(3, kernel="gaussian", random_state=0).fit(np.zeros((9, 2)), list("abcabcabc"))
+    assert np.isfinite(flat.decision_function(np.zeros((2, 2)))).all()
+
+
+def test_what_does_not_go_together_is_an_error(data):
+    X, y, _, _ = data
+    with pytest.raises(ValueError, match="does not go with"):
+        MulticlassLeveragedNeighbors(metric="similarity", kernel="gaussian").fit(X @ X.T, y)
+    with pytest.raises(ValueError, match="square matrix"):
+        MulticlassLeveragedNeighbors(metric="similarity").fit(X, y)
+
+
+def test_models_are_stored_without_pickle(data, tmp_path):
+    from sklearn.pipeline import Pipeline
+
+    from patchbag.storage import load, save
+
+    X, y, queries, _ = data
+    model = Pipeline(
+        [("classifier", MulticlassLeveragedNeighbors((3, 5), kernel="gaussian", random_state=0).fit(X, y))]
+    )
+    save(model, tmp_path / "m.patchbag")
+    np.testing.assert_array_equal(load(tmp_path / "m.patchbag").predict(queries), model.predict(queries))
