@@ -27,12 +27,15 @@ from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss,
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from patchbag.classifiers.prototypes.leveraged import LeveragedNeighbors
+from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 from patchbag.fingerprint import code_fingerprint
 from patchbag.memory import StepMemory, content_key, predict_in_chunks
 from patchbag.metrics import average_precision
 from patchbag.runtime import runtime_context
 
 MISTAKES_KEPT = 200
+EXPLAINED = 24  # mistakes whose voters are looked up
 PARAMETERS_LEFT_OUT = ("memory", "verbose", "transform_input")
 
 
@@ -50,6 +53,7 @@ class SplitResult:
     log_loss: float = float("nan")
     seconds: dict[str, float] = field(default_factory=dict)
     weights: list[float] | None = None
+    prototypes: list[dict[str, Any]] | None = None
 
 
 @dataclass
@@ -244,6 +248,12 @@ def _run_split(
     classes = np.asarray(model.classes_)
     right = classes[said.argmax(axis=1)] == labels[test]
     mistakes = [] if names is None else confident_mistakes(labels, test, classes, said, names)
+    if names is not None and isinstance(model[-1], LeveragedNeighbors):
+        known = [names[i] for i in train]
+        split.prototypes = kept_images(model[-1], known)
+        rows = model[:-1].transform(_cut(data[1], surest_wrong(labels[test], classes, said)[:EXPLAINED]))
+        for mistake, voters in zip(mistakes, deciding_images(model[-1], rows, known)):
+            mistake["voters"] = voters
     return split, mistakes, np.stack([said.max(axis=1), right], axis=1)
 
 
@@ -295,13 +305,18 @@ def reliability_table(confidence: np.ndarray, right: np.ndarray, bins: int = 10)
     ]
 
 
+def surest_wrong(truth: np.ndarray, classes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Numbers of the wrong images, surest first."""
+    guess = probabilities.argmax(axis=1)
+    wrong = np.flatnonzero(classes[guess] != truth)
+    return wrong[np.argsort(-probabilities[wrong, guess[wrong]], kind="stable")][:MISTAKES_KEPT]
+
+
 def confident_mistakes(
     labels: np.ndarray, test: np.ndarray, classes: np.ndarray, probabilities: np.ndarray, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The wrong images, surest first."""
     guess = probabilities.argmax(axis=1)
-    wrong = np.flatnonzero(classes[guess] != labels[test])
-    wrong = wrong[np.argsort(-probabilities[wrong, guess[wrong]], kind="stable")][:MISTAKES_KEPT]
     return [
         {
             "image": names[test[i]],
@@ -309,7 +324,7 @@ def confident_mistakes(
             "predicted": str(classes[guess[i]]),
             "probability": float(probabilities[i, guess[i]]),
         }
-        for i in wrong
+        for i in surest_wrong(labels[test], classes, probabilities)
     ]
 
 

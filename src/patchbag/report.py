@@ -20,6 +20,7 @@ from patchbag.evaluation import Evaluation
 
 THUMBNAILS = 24
 THUMBNAIL_SIDE = 144
+SMALL_SIDE = 96
 
 STYLE = """
 :root { --ink: #1d2733; --soft: #5b6876; --line: #dde3ea; --paper: #fff; --wash: #f6f8fa; --good: #1f7a5c; --bad: #b3402f; --blue: #2b66b1 }
@@ -37,6 +38,10 @@ svg { max-width: 100%; height: auto; display: block } svg text { font: 12px syst
 .mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 14px }
 .mistakes figure { margin: 0 } .mistakes img { width: 100%; aspect-ratio: 1; object-fit: cover; border-radius: 6px; background: var(--wash) }
 .mistakes figcaption { font-size: 13px; line-height: 1.35; overflow-wrap: anywhere } .mistakes small { color: var(--soft) }
+.voters { display: flex; flex-wrap: wrap; gap: 3px; margin-top: 4px } .mistakes .voters img { width: 42px } .voters span { display: grid; line-height: 1.2 }
+.voters small { font-size: 10px } .mistakes .voters small.yes { color: var(--good) } .mistakes .voters small.no { color: var(--bad) }
+.kept { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; margin-top: 8px } .kept b { width: 130px; overflow-wrap: anywhere }
+.kept small { width: 60px; color: var(--soft) } .kept img { width: 72px; aspect-ratio: 1; object-fit: cover; border-radius: 5px }
 .no { color: var(--bad) } .yes { color: var(--good) }
 table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); font-weight: normal }
 td.number { text-align: right; font-variant-numeric: tabular-nums } th { color: var(--soft) }
@@ -77,6 +82,7 @@ def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:
 probabilities mean what they say.</p>{reliability_svg(e)}</section></div>
 <section><h2>The surest mistakes</h2><p>Wrong answers with the highest stated probability: often two classes that look alike,
 or a label to look at again.</p>{mistakes_html(e)}</section>
+{prototypes_html(e)}
 {failures_html(failures)}
 <section><h2>Where the time went</h2>{time_html(e)}</section>
 <section><details><summary>Parameters</summary>{parameters_html(e.parameters)}</details></section>
@@ -171,12 +177,45 @@ def mistakes_html(e: Evaluation) -> str:
         cards.append(
             f'<figure><img alt="" src="{thumbnail(m["image"])}"><figcaption><span class="no">{escape(m["predicted"])}</span> '
             f'{100 * m["probability"]:.0f} %<br>is <span class="yes">{escape(m["label"])}</span><br>'
-            f"<small>{escape(Path(m['image']).name)}</small></figcaption></figure>"
+            f"<small>{escape(Path(m['image']).name)}</small></figcaption>{voters_html(m.get('voters', []))}</figure>"
         )
     return f'<div class="mistakes">{"".join(cards)}</div>' if cards else "<p>There were none.</p>"
 
 
-def thumbnail(path: str) -> str:
+def voters_html(voters: list[dict[str, Any]]) -> str:
+    """The training images whose votes decided, and what they said of the class predicted."""
+    if not voters:
+        return ""
+    cards = "".join(
+        f'<span title="{escape(v["label"])}: {v["vote"]:+.2f}"><img alt="{escape(v["label"])}" '
+        f'src="{thumbnail(v["image"], SMALL_SIDE)}"><small class="{"yes" if v["vote"] > 0 else "no"}">{v["vote"]:+.2f}</small></span>'
+        for v in voters
+    )
+    return f'<div class="voters">{cards}</div>'
+
+
+def prototypes_html(e: Evaluation) -> str:
+    """The training images of the first split that vote, class by class."""
+    kept = e.splits[0].prototypes
+    if not kept:
+        return ""
+    rows = []
+    for label in dict.fromkeys(p["label"] for p in kept):
+        mine = [p for p in kept if p["label"] == label]
+        images = "".join(
+            f'<img alt="" title="{escape(Path(p["image"]).name)}: {p["weight"]:.3g}" src="{thumbnail(p["image"], SMALL_SIDE)}">'
+            for p in mine
+        )
+        rows.append(
+            f'<div class="kept"><b>{escape(_short(label))}</b><small>{mine[0]["of"]} kept</small>{images}</div>'
+        )
+    return (
+        "<section><h2>The images that vote</h2><p>Training images with the largest weights, in the first split. Under the "
+        f"mistakes above: those that decided.</p>{''.join(rows)}</section>"
+    )
+
+
+def thumbnail(path: str, side: int = 2 * THUMBNAIL_SIDE) -> str:
     """A small JPEG of the image as a data address; empty if it cannot be read any more."""
     from PIL import Image
 
@@ -187,7 +226,7 @@ def thumbnail(path: str) -> str:
     except ImageError:
         return ""
     image = Image.fromarray(np.clip(array, 0, 255).astype(np.uint8))
-    image.thumbnail((2 * THUMBNAIL_SIDE, 2 * THUMBNAIL_SIDE))
+    image.thumbnail((side, side))
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

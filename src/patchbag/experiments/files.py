@@ -21,7 +21,7 @@ from patchbag.settings import check_value
 
 # kind -> keys that the file must have, keys that each of its runs must have
 REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "evaluate": (("data", "train_per_class", "run"), ("name", "recipe")),
+    "evaluate": (("data", "run"), ("name", "recipe")),
     "kernels": (("data", "recipe", "run"), ("name",)),
     "voc": (("data", "run"), ("name", "recipe")),
     "active": (("data", "recipe", "criteria", "at"), ()),
@@ -29,21 +29,36 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "toy": ((), ()),
     "discount": ((), ()),
     "mixture-cost": ((), ()),
+    "ripley": (("at",), ()),
+    "uci": (("tables",), ()),
 }
 TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier")
-COUNTS = ("splits", "train_per_class", "test_per_class")
+COUNTS = ("splits", "train_per_class", "test_per_class", "folds")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
     **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at")},
-    **{key: [dict] for key in ("settings", "over", "strategies")},
+    **{key: [dict] for key in ("settings", "over", "strategies", "tables")},
     "whole": ["boolean"],
     "pool": ["boolean"],
     "features": [str, list],
     "seed": [Interval(Integral, 0, None, closed="left")],
 }
 # keys whose values are looked at by the study itself
-OTHERS = ("run", "published", "binary", "gain", "batch", "batch_size", "n_labels", "n_start", "n_test", "noise", "x")
+OTHERS = (
+    "run",
+    "published",
+    "binary",
+    "gain",
+    "batch",
+    "batch_size",
+    "n_labels",
+    "n_start",
+    "n_test",
+    "noise",
+    "tables",
+    "x",
+)
 
 
 class ExperimentError(ValueError):
@@ -83,6 +98,8 @@ def check_experiment(spec: dict[str, Any], where: str) -> None:
     if spec["kind"] not in REQUIRED:
         raise ExperimentError(f"{where}: unknown kind {spec['kind']!r}; there are {', '.join(REQUIRED)}")
     needed, needed_of_run = REQUIRED[spec["kind"]]
+    if spec["kind"] == "evaluate" and ("train_per_class" in spec) == ("folds" in spec):
+        raise ExperimentError(f"{where}: there must be train_per_class or folds in it, one of them")
     _check_keys(spec, needed, where)
     runs = spec.get("run", [])
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs) or ("run" in needed and not runs):

@@ -30,7 +30,8 @@ recipes (features, universal model, statistics, adapted mixtures, kernels) are c
 * ``whole = true`` uses the first cell of the pyramid alone;
 * ``features = ["sift", "color"]`` averages the answers on several features.
 
-``pool = true`` lets test images teach without their labels, where a recipe learns from such.
+``folds = 10`` instead of ``train_per_class`` is a cross-validation.  ``pool = true`` lets test images teach without
+their labels, where a recipe learns from such.
 
 Files with ``kind`` other than "evaluate" name another function of ``KINDS``.
 """
@@ -43,6 +44,7 @@ from pathlib import Path
 from typing import Any
 
 from patchbag.experiments.curves import active_curves, pool_curves
+from patchbag.experiments.points import ripley_curves, uci_table
 from patchbag.experiments.studies import discount_curves, mixture_cost, toy_example
 from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
 
@@ -55,6 +57,8 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "toy": toy_example,
     "discount": discount_curves,
     "mixture-cost": mixture_cost,
+    "ripley": ripley_curves,
+    "uci": uci_table,
 }
 
 

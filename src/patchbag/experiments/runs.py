@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import SVC
 
+from patchbag.classifiers.linear import LinearClassifier
+from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
+from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
 from patchbag.collection import Collection, open_collection
 from patchbag.experiments.files import ExperimentError
@@ -24,6 +28,15 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "sparse-logistic": lambda: SparseLogisticClassifier(ignore_self=True),
     # raises where the similarity is no kernel: an SVM on it would be far off without a word
     "svm": lambda: Pipeline([("definite", DefiniteKernel("raise")), ("svm", SVC(kernel="precomputed", C=100.0))]),
+    "linear": LinearClassifier,
+    # partners of the boosted neighbours: all training images vote alike
+    "knn": lambda: MulticlassLeveragedNeighbors(11, chooser="equal", rounds=1.0),
+    "metric-knn": lambda: Pipeline(
+        [("metric", NeighborhoodComponentsAnalysis(64, max_iter=50)), ("knn", KNeighborsClassifier(11))]
+    ),
+    "rbf-svm": lambda: SVC(C=10.0, gamma="scale"),
+    "unn": lambda: UniversalNearestNeighbors(11),
+    "mlnn": lambda: MulticlassLeveragedNeighbors(11),
 }
 
 

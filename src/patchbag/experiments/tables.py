@@ -10,6 +10,7 @@ from typing import Any
 import joblib
 import numpy as np
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
@@ -78,7 +79,9 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
                 with runtime_context(seed=seed):
                     foreign[key] = pipeline["statistics"].fit(bags)
             pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
-    cv = PerClassSplit(spec["train_per_class"], spec.get("test_per_class"), spec["splits"], seed)
+    cv: Any = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=seed)
+    if "train_per_class" in spec:
+        cv = PerClassSplit(spec["train_per_class"], spec.get("test_per_class"), spec["splits"], seed)
     options: dict[str, Any] = {"seed": seed, "probabilities": False, "journal": journal, "progress": progress}
     options["pool"] = spec.get("pool", False)
     results = compare(pipelines, X, collection.labels, cv=cv, **options)

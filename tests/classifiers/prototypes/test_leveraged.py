@@ -9,6 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from patchbag import InnerProductKernel, MulticlassLeveragedNeighbors, UniversalNearestNeighbors
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
 from patchbag.classifiers.prototypes.search import MetricSearch, nearest, nearest_others
+from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 
 BOTH = [UniversalNearestNeighbors, MulticlassLeveragedNeighbors]
 
@@ -27,12 +28,14 @@ def data():
 @pytest.mark.parametrize("model", BOTH)
 def test_equal_coefficients_are_the_plain_knn_rule(model, data):
     X, y, queries, _ = data
-    fitted = model(5, rounds=1.0).fit(X, y)
-    fitted.prototypes_, fitted.vectors_ = np.arange(len(X)), X
-    fitted.labels_ = np.unique(y, return_inverse=True)[1]
-    fitted.coefficients_ = np.ones((1, len(X), fitted.coefficients_.shape[2]))
+    fitted = model(5, rounds=1.0, chooser="equal").fit(X, y)
+    assert len(fitted.prototypes_) == len(X)
     plain = KNeighborsClassifier(5).fit(X, y)
     np.testing.assert_array_equal(fitted.predict(queries), plain.predict(queries))
+    part = model(5, rounds=0.25, chooser="equal", random_state=0).fit(X, y)
+    some = KNeighborsClassifier(5).fit(X[part.prototypes_], y[part.prototypes_])
+    assert len(part.prototypes_) == 30
+    np.testing.assert_array_equal(part.predict(queries), some.predict(queries))
 
 
 @pytest.mark.parametrize("model", BOTH)
@@ -176,3 +179,18 @@ def test_models_are_stored_without_pickle(data, tmp_path):
     )
     save(model, tmp_path / "m.patchbag")
     np.testing.assert_array_equal(load(tmp_path / "m.patchbag").predict(queries), model.predict(queries))
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_votes_add_up_to_the_score_of_the_class_predicted_and_have_names(model, data):
+    X, y, queries, _ = data
+    fitted = model((3, 5), rounds=0.5, kernel="gaussian", random_state=0).fit(X, y)
+    votes = fitted.votes(queries)
+    np.testing.assert_allclose(votes.sum(axis=1), fitted.decision_function(queries).max(axis=1), rtol=1e-9)
+    names = [f"{i}.png" for i in range(len(X))]
+    voters = deciding_images(fitted, queries[:2], names, top=3)
+    strongest = np.argmax(np.abs(votes[0]))
+    assert voters[0][0]["image"] == names[fitted.prototypes_[strongest]]
+    assert voters[0][0]["vote"] == votes[0, strongest] and len(voters[1]) == 3
+    kept = kept_images(fitted, names, per_class=2)
+    assert [k["label"] for k in kept] == ["a", "a", "b", "b", "c", "c"] and kept[0]["weight"] >= kept[1]["weight"]

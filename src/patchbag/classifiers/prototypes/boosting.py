@@ -8,7 +8,9 @@ Which one is the **weak index chooser**'s affair:
 
 * ``"lazy"``: one after the other, in any order ([a] of §4.2.4);
 * ``"boosting"``: the one with the largest δ, any number of times ([b], 5.24), until none is above zero;
-* ``"once"``: the one with the largest δ among those that were not taken yet.
+* ``"once"``: the one with the largest δ among those that were not taken yet;
+* ``"equal"``: nothing is learned, the first T of the order get a coefficient of one each: the plain k-NN rule with all
+  examples or with a random part of them, to compare with.
 
 R is sparse.  The leverages of all prototypes are kept: a round changes the edges of the reciprocal neighbours of j, and
 with them the leverages of the prototypes that vote for the same examples, about k² of them, which alone are solved
@@ -26,7 +28,7 @@ from scipy import sparse
 
 from patchbag.classifiers.prototypes.losses import Loss, solve_leverage
 
-CHOOSERS = ("lazy", "boosting", "once")
+CHOOSERS = ("lazy", "boosting", "once", "equal")
 NOTHING = 1e-9  # a leverage that is worth no round
 
 
@@ -58,9 +60,11 @@ def boost(
     edges : (n, m) r of examples (rows) and prototypes (columns)
     plus, minus : (m,) sizes r⁺, r⁻ of the edges of the pair that keeps a prototype's leverage finite
     epsilon : what the pair counts, in examples
-    order : (m,) of the lazy chooser; None for that of the columns
+    order : (m,) of the lazy and equal choosers; None for that of the columns
     """
     order = np.arange(edges.shape[1]) if order is None else order
+    if chooser == "equal":
+        return Boosted(order[:rounds], np.ones(min(rounds, len(order))))
     rows = edges.tocsr()
     most = min(rounds, edges.shape[1]) if chooser == "once" else rounds
     chosen, deltas = _boost(

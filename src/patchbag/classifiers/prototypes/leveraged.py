@@ -21,7 +21,7 @@ worth a vote (two images of two classes), all of them vote alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -41,6 +41,8 @@ from patchbag.classifiers.prototypes.search import nearest, nearest_others
 from patchbag.classifiers.targets import encode_labels
 from patchbag.runtime import check_random_state
 
+# k, coefficients (m, C) or (m, 1), σ if it is fixed
+Voter = tuple[int, np.ndarray, float | None]
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 POSITIVE = Interval(Integral, 1, None, closed="left")
 
@@ -181,10 +183,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             found.append(_Trained(k, self._leverage(votes, codes, int(codes.max()) + 1, rounds, order), width))
         return found
 
-    def _voters(
-        self, trained: list[_Trained], codes: np.ndarray, share: float
-    ) -> list[tuple[int, np.ndarray, float | None]]:
-        """(k, coefficients (m, C) or (m, 1), σ) after the rounds of a share."""
+    def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
+        """What votes after the rounds of a share."""
         m = len(codes)
         voters = []
         for k, boosted, width in trained:
@@ -195,19 +195,24 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             voters.append((k, coefficients if coefficients.any() else np.ones_like(coefficients), width))
         return voters
 
-    def _scores(
-        self, X: np.ndarray, references: Any, y: np.ndarray, voters: list[tuple[int, np.ndarray, float | None]]
-    ) -> np.ndarray:
-        """(n, C) votes of references (m, d), or of all columns of similarities, with class vectors ``y (m, C)``."""
-        scores = np.zeros((len(X), y.shape[1]))
+    def _strengths(
+        self, X: np.ndarray, references: Any, voters: list[Voter]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """One nearest prototype after the other: numbers (n,) among the references and coefficients · K (n, C or 1)."""
         for k, coefficients, width in voters:
             kept = np.flatnonzero(coefficients.any(axis=1))
             among = kept if self._on_similarities() else references[kept]
             distances, near = nearest(among, X, k, self.metric, self.search)
-            votes = (coefficients * y)[kept]
             strength = kernel_values(distances, self.kernel, width)
             for rank in range(near.shape[1]):  # one neighbour at a time: never (n, k, C) numbers
-                scores += strength[:, rank, None] * votes[near[:, rank]]
+                who = kept[near[:, rank]]
+                yield who, strength[:, rank, None] * coefficients[who]
+
+    def _scores(self, X: np.ndarray, references: Any, y: np.ndarray, voters: list[Voter]) -> np.ndarray:
+        """(n, C) votes of references (m, d), or of all columns of similarities, with class vectors ``y (m, C)``."""
+        scores = np.zeros((len(X), y.shape[1]))
+        for who, strength in self._strengths(X, references, voters):
+            scores += strength * y[who]
         return scores
 
     def _choose(self, shown: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]) -> None:
@@ -228,13 +233,34 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.temperature_ = fit_temperature(scores, codes)
         self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_)
 
-    def _class_scores(self, X: Any) -> np.ndarray:
+    def _fitted(self, X: Any) -> tuple[np.ndarray, np.ndarray, list[Voter]]:
+        """Rows to vote on, class vectors of the prototypes, and what votes."""
         check_is_fitted(self, "prototypes_")
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        if self.vectors_ is None:
-            X = X[:, self.prototypes_]
+        rows = X[:, self.prototypes_] if self.vectors_ is None else X
         voters = list(zip(self.neighbors_, self.coefficients_, self.widths_, strict=True))
-        return self._scores(X, self.vectors_, class_vectors(self.labels_, len(self.classes_)), voters) / self.unit_
+        return rows, class_vectors(self.labels_, len(self.classes_)), voters
+
+    def _class_scores(self, X: Any) -> np.ndarray:
+        rows, y, voters = self._fitted(X)
+        return self._scores(rows, self.vectors_, y, voters) / self.unit_
+
+    def votes(self, X: Any) -> np.ndarray:
+        """(n, P) the vote of every prototype for the class predicted; they add up to its score (figure 4.14)."""
+        rows, y, voters = self._fitted(X)
+        guess = self._scores(rows, self.vectors_, y, voters).argmax(axis=1)
+        found = np.zeros((len(rows), len(y)))
+        for who, strength in self._strengths(rows, self.vectors_, voters):
+            column = np.take_along_axis(
+                strength, guess[:, None] if strength.shape[1] > 1 else np.zeros_like(guess)[:, None], 1
+            )
+            found[np.arange(len(rows)), who] += column[:, 0] * y[who, guess] / self.unit_
+        return found
+
+    def own_coefficients(self) -> np.ndarray:
+        """(P,) what the votes of the prototypes for their own classes weigh, over all neighbourhoods."""
+        summed = self.coefficients_.sum(axis=0)
+        return summed[np.arange(len(summed)), self.labels_ if summed.shape[1] > 1 else 0]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """(n, C) votes, in units in which left-out images have about ±1; (n,) for two classes."""

@@ -117,10 +117,10 @@ def make_loss(loss: str | Callable[[float], float]) -> Loss:
     def derivative(x: float) -> float:
         return given(x)
 
-    def bend(x: float) -> float:
+    def difference(x: float) -> float:
         return (given(x + NUDGE) - given(x - NUDGE)) / (2.0 * NUDGE)
 
-    return Loss(None, cfunc(REAL)(derivative), cfunc(REAL)(bend))
+    return Loss(None, cfunc(REAL)(derivative), cfunc(REAL)(difference))
 
 
 @njit(cache=True, nogil=True)
