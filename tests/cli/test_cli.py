@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -60,6 +61,39 @@ def test_predict_as_json_has_every_probability_and_the_broken_files(model, pictu
     assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
     assert rows[0]["label"] == max(rows[0]["probabilities"], key=rows[0]["probabilities"].get)
     assert rows[-1]["image"].endswith("broken.jpg") and "error" in rows[-1]
+
+
+def test_predictions_are_written_to_a_table_or_to_json_lines(model, picture_folder, tmp_path):
+    (picture_folder / "bars" / "broken.jpg").write_text("text")
+    for name in ("a.csv", "a.jsonl"):
+        assert run("predict", model, picture_folder / "bars", "-o", tmp_path / name, "-j", 1).exit_code == 0
+    with (tmp_path / "a.csv").open() as file:
+        table = list(csv.DictReader(file))
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert len(table) == len(lines) == 13 and sum(bool(row["error"]) for row in table) == 1
+    for row, line in zip(table, lines, strict=True):
+        assert row["image"] == line["image"] and row["label"] == line.get("label", "")
+    good = next(row for row in table if row["label"])
+    assert float(good[f"p({good['label']})"]) == float(good["probability"])
+    wrong = run("predict", model, picture_folder, "-o", tmp_path / "a.txt", "-j", 1)
+    assert wrong.exit_code == 1 and ".csv or .jsonl" in str(wrong.exception)
+
+
+def test_predictions_go_out_block_by_block(model, picture_folder, monkeypatch):
+    from patchbag.categorizer import Categorizer
+    from patchbag.cli import prediction
+
+    sizes = []
+    judge = Categorizer.judge
+    monkeypatch.setattr(prediction, "BLOCK", 5)
+    monkeypatch.setattr(Categorizer, "judge", lambda self, X, c: sizes.append(len(X)) or judge(self, X, c))
+    result = run("predict", model, picture_folder / "bars", "-j", 1)
+    assert sizes == [5, 5, 2] and len(result.stdout.splitlines()) == 12
+
+
+def test_info_says_what_a_model_is(model):
+    text = run("info", model).output
+    assert "3: bars" in text and "BagOfWords → Normalizer → LinearClassifier" in text and "36 training images" in text
 
 
 def test_predicting_only_broken_files_fails(model, tmp_path):
@@ -175,7 +209,7 @@ def test_a_setting_that_only_training_finds_wrong_is_one_line_too(monkeypatch, c
 def test_an_experiment_that_is_not_complete_is_one_line(monkeypatch, capsys, tmp_path, picture_folder):
     path = tmp_path / "bad.toml"
     path.write_text('[[run]]\nname = "a"\nrecipe = "words"\n')
-    assert "there is no data, no train_per_class in it" in fail(monkeypatch, capsys, "reproduce", path)
+    assert "there is no data in it" in fail(monkeypatch, capsys, "reproduce", path)
     head = f'data = "{picture_folder.name}"\ntrain_per_class = 5\n'
     path.write_text(head + path.read_text() + 'settings = { "features.stride" = 2 }\n')
     text = fail(monkeypatch, capsys, "reproduce", path, "--data", tmp_path)

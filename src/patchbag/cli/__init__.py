@@ -5,7 +5,7 @@ Results go to standard output, progress and messages to standard error.  Heavy m
 needs them, so that ``patchbag --help`` answers at once.
 
 ``options`` holds the application and what commands share, ``files`` what they read and write, ``screen`` what they
-print; the commands are in ``categorize``, ``active`` and ``explore``.
+print; the commands are in ``categorize``, ``prediction``, ``active`` and ``explore``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Annotated
 
 import typer
 
-from patchbag.cli import active, categorize, explore, screen
+from patchbag.cli import active, categorize, explore, prediction, screen
 from patchbag.cli.options import app, parse_settings
 
-__all__ = ["active", "app", "categorize", "explore", "main", "parse_settings"]
+__all__ = ["active", "app", "categorize", "explore", "main", "parse_settings", "prediction"]
 
 
 def main() -> None:

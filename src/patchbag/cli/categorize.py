@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The commands for a folder of images: train, predict, evaluate."""
+"""The commands for a folder of labelled images: train, evaluate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import screen
-from patchbag.cli.files import check_outputs, describe_images, describe_labelled, machine
+from patchbag.cli.files import check_outputs, describe_labelled, machine
 from patchbag.cli.options import (
     CacheOption,
     FeaturesOption,
@@ -61,75 +61,6 @@ def train(
     bare = len(images.unlabelled())
     many = f"{len(images)} images" + (f" ({bare} of them without a label)" if bare else "")
     screen.result(f"{output}: {recipe}, {many}, {len(images.classes)} classes, {size:.1f} MB")
-
-
-@app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
-    images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
-    reject: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Flag images of at most this typicality as unlike anything seen."),
-    ] = 0.05,
-    coverage: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=0.99, help="Show a set of classes that holds the true one so often, e.g. 0.9."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with every probability.")] = False,
-    jobs: JobsOption = -1,
-    cache: CacheOption = True,
-) -> None:
-    """Say what is in images, and how sure that is."""
-    from patchbag.categorizer import Categorizer
-    from patchbag.collection import open_collection
-
-    categorizer = Categorizer.load(model)
-    found = open_collection(images)
-    paths = found.names
-    with machine(jobs, cache):
-        described = describe_images(found, categorizer.recipe_["features"])
-        judged = categorizer.judge(described.bags, coverage or 0.9) if len(described.kept) else None
-    good = [paths[i] for i in described.kept]
-    if judged is not None:
-        names = [str(c) for c in categorizer.classes_]
-        print_predictions(good, judged, names, top, reject, coverage is not None, as_json)
-    if as_json:
-        for failure in described.failures:
-            print(json.dumps({"image": paths[failure.index], "error": failure.message}))
-    if not good:
-        raise typer.Exit(1)
-
-
-UNLIKE = "unlike anything seen"
-
-
-def print_predictions(
-    paths: list[str], judged: Any, names: list[str], top: int, reject: float, with_sets: bool, as_json: bool
-) -> None:
-    """JSON lines, a table on a terminal, or tab-separated lines for the next program in a pipe."""
-    table = Table("image", "label", "probability", "or" if with_sets else "next", "", box=None, pad_edge=False)
-    table.columns[0].overflow = "fold"
-    for path, row, members, typical in zip(paths, *judged):
-        order = [int(i) for i in row.argsort()[::-1]]
-        shown = [i for i in order if members[i]] if with_sets else order[:top]
-        best, strange = names[order[0]], bool(typical <= reject)
-        if as_json:
-            ranked = {names[i]: round(float(row[i]), 6) for i in order}
-            found = {"image": path, "label": best, "probability": ranked[best], "probabilities": ranked}
-            found |= {"set": [names[i] for i in order if members[i]]} if with_sets else {}
-            print(json.dumps({**found, "typicality": round(float(typical), 4), "unlike_anything_seen": strange}))
-        elif screen.out.is_terminal:
-            others = ", ".join(f"{names[i]} {100 * row[i]:.0f} %" for i in shown[1:])
-            share = f"{100 * row[order[0]]:.1f} %"
-            label = screen.literal(best) if strange else f"[bold]{screen.literal(best)}[/]"
-            note = f"[yellow]{UNLIKE}[/]" if strange else ""
-            table.add_row(screen.literal(path), label, share, screen.literal(others), note)
-        else:
-            ranked_fields = [f"{names[i]}\t{row[i]:.4f}" for i in shown]
-            print("\t".join([path, *ranked_fields, *([UNLIKE] if strange else [])]))
-    if table.row_count:
-        screen.print_table(table)
 
 
 @app.command()

@@ -98,9 +98,9 @@ def check_experiment(spec: dict[str, Any], where: str) -> None:
     if spec["kind"] not in REQUIRED:
         raise ExperimentError(f"{where}: unknown kind {spec['kind']!r}; there are {', '.join(REQUIRED)}")
     needed, needed_of_run = REQUIRED[spec["kind"]]
+    _check_keys(spec, needed, where)
     if spec["kind"] == "evaluate" and ("train_per_class" in spec) == ("folds" in spec):
         raise ExperimentError(f"{where}: there must be train_per_class or folds in it, one of them")
-    _check_keys(spec, needed, where)
     runs = spec.get("run", [])
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs) or ("run" in needed and not runs):
         raise ExperimentError(f"{where}: runs are written as tables, each under a line [[run]]")

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands for a model: predict, info.
+
+Images are described and judged in blocks, and what goes to a file or to the next program goes there block by block: a
+run over a large folder that is stopped has said what it knew.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from patchbag.cli import screen
+from patchbag.cli.files import check_outputs, machine
+from patchbag.cli.options import CacheOption, JobsOption, app
+
+BLOCK = 64
+UNLIKE = "unlike anything seen"
+
+Answer = dict[str, Any]
+Emit = Callable[[Answer], None]
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
+    images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
+    top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
+    reject: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Flag images of at most this typicality as unlike anything seen."),
+    ] = 0.05,
+    coverage: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=0.99, help="Show a set of classes that holds the true one so often, e.g. 0.9."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with every probability.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write every probability to this file as well: FILE.csv or FILE.jsonl."),
+    ] = None,
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+) -> None:
+    """Say what is in images, and how sure that is."""
+    import numpy as np
+
+    from patchbag.categorizer import Categorizer
+    from patchbag.collection import open_collection
+
+    categorizer = Categorizer.load(model)
+    classes = [str(c) for c in categorizer.classes_]
+    check_outputs(output)
+    found = open_collection(images)
+    failures: list[Any] = []
+    with (
+        printing(top, coverage is not None, as_json) as show,
+        writing(output, classes, coverage is not None) as write,
+        machine(jobs, cache),
+        screen.counting("looking at images", len(found)) as step,
+    ):
+        for start in range(0, len(found), BLOCK):
+            part = found[np.arange(start, min(start + BLOCK, len(found)))]
+            described = part.describe(categorizer.recipe_["features"], progress=lambda done, total: step())
+            failures += described.failures
+            good = [part.names[i] for i in described.kept]
+            judged: Any = categorizer.judge(described.bags, coverage or 0.9) if good else ([], [], [])
+            for path, row, members, typical in zip(good, *judged, strict=True):
+                answer = answer_of(path, row, members, float(typical), classes, reject)
+                show(answer)
+                write(answer)
+            for failure in described.failures:
+                write({"image": part.names[failure.index], "error": failure.message})
+                if as_json:
+                    print(json.dumps({"image": part.names[failure.index], "error": failure.message}), flush=True)
+    screen.list_failures(failures, len(found))
+    if output is not None:
+        screen.say(f"{output}: {len(found) - len(failures)} images")
+    if len(failures) == len(found):
+        raise typer.Exit(1)
+
+
+def answer_of(path: str, row: Any, members: Any, typical: float, classes: list[str], reject: float) -> Answer:
+    """What a model says of one image: classes by falling probability, the set, and whether it knows such images."""
+    order = [int(i) for i in row.argsort()[::-1]]
+    ranked = {classes[i]: round(float(row[i]), 6) for i in order}
+    return {
+        "image": path,
+        "label": classes[order[0]],
+        "probability": ranked[classes[order[0]]],
+        "probabilities": ranked,
+        "set": [classes[i] for i in order if members[i]],
+        "typicality": round(typical, 4),
+        "unlike_anything_seen": bool(typical <= reject),
+    }
+
+
+def as_line(answer: Answer, with_sets: bool) -> str:
+    """One line of JSON; the set only where its coverage was asked for."""
+    return json.dumps(answer if with_sets else {k: v for k, v in answer.items() if k != "set"})
+
+
+@contextmanager
+def printing(top: int, with_sets: bool, as_json: bool) -> Iterator[Emit]:
+    """JSON lines, a table on a terminal, or tab-separated lines for the next program in a pipe."""
+    table = Table("image", "label", "probability", "or" if with_sets else "next", "", box=None, pad_edge=False)
+    table.columns[0].overflow = "fold"
+
+    def show(answer: Answer) -> None:
+        p, strange = answer["probabilities"], answer["unlike_anything_seen"]
+        shown = answer["set"] if with_sets else list(p)[:top]
+        if as_json:
+            print(as_line(answer, with_sets), flush=True)
+        elif screen.out.is_terminal:
+            others = ", ".join(f"{name} {100 * p[name]:.0f} %" for name in shown[1:])
+            label = screen.literal(answer["label"]) if strange else f"[bold]{screen.literal(answer['label'])}[/]"
+            note = f"[yellow]{UNLIKE}[/]" if strange else ""
+            share = f"{100 * answer['probability']:.1f} %"
+            table.add_row(screen.literal(answer["image"]), label, share, screen.literal(others), note)
+        else:
+            fields = [f"{name}\t{p[name]:.4f}" for name in shown]
+            print("\t".join([answer["image"], *fields, *([UNLIKE] if strange else [])]), flush=True)
+
+    yield show
+    if table.row_count:
+        screen.print_table(table)
+
+
+@contextmanager
+def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[Emit]:
+    """A table with a column per class, or JSON lines, by the name of the file."""
+    if path is None:
+        yield lambda answer: None
+        return
+    if path.suffix.lower() not in (".csv", ".jsonl"):
+        raise ValueError(f"{path}: predictions are written as .csv or .jsonl, got {path.suffix or 'no suffix'}")
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        if path.suffix.lower() == ".jsonl":
+            yield lambda answer: print(as_line(answer, with_sets), file=file, flush=True)
+            return
+        columns = ["image", "label", "probability", "typicality", "unlike_anything_seen", "error"]
+        writer = csv.DictWriter(file, [*columns, *(f"p({name})" for name in classes)], extrasaction="ignore")
+        writer.writeheader()
+
+        def write(answer: Answer) -> None:
+            writer.writerow(answer | {f"p({name})": p for name, p in answer.get("probabilities", {}).items()})
+            file.flush()
+
+        yield write
+
+
+@app.command()
+def info(model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")]) -> None:
+    """Show what a model is: its recipe, its classes, and what it has learned."""
+    from patchbag.categorizer import Categorizer
+    from patchbag.recipes import RECIPES
+
+    categorizer = Categorizer.load(model)
+    names = [str(c) for c in categorizer.classes_]
+    recipe = categorizer.recipe if isinstance(categorizer.recipe, str) else "settings of its own"
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("file", f"{screen.literal(model)}, {model.stat().st_size / 1e6:.1f} MB")
+    what = f": {RECIPES[recipe].summary} ({RECIPES[recipe].paper})" if recipe in RECIPES else ""
+    table.add_row("recipe", screen.literal(f"{recipe}{what}"))
+    table.add_row("classes", screen.literal(f"{len(names)}: {', '.join(names)}"))
+    classifier = categorizer.recipe_[-1]
+    left_out = getattr(classifier, "left_out_", None)
+    if left_out is not None:
+        table.add_row("left out to learn how sure", f"{len(left_out.own)} training images")
+    if hasattr(classifier, "prototypes_"):
+        table.add_row("training images that vote", str(len(classifier.prototypes_)))
+    table.add_row("steps", screen.literal(" → ".join(type(step).__name__ for _, step in categorizer.recipe_.steps)))
+    screen.print_table(table)
