@@ -19,6 +19,7 @@ ORDER = [
     ["mixture"],
     ["encodings"],
     ["similarity"],
+    ["embeddings"],
     ["classifiers"],
     ["active"],
     ["collection"],

@@ -63,6 +63,7 @@ def make_channels(seed: int = 0) -> Channels:
 
 # public estimator -> an instance, and what it takes; what follows "query:" has no fit of this kind
 CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
+    "AdditiveKernelPCA": (lambda: patchbag.AdditiveKernelPCA(random_state=0), make_histograms),
     "BagOfWords": (patchbag.BagOfWords, make_statistics),
     "BagPCA": (lambda: patchbag.BagPCA(2, random_state=0), make_bags),
     "Channel": (lambda: patchbag.Channel("x"), make_channels),
@@ -108,6 +109,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "SetKernel": (patchbag.SetKernel, make_bags),
     "SparseLogisticClassifier": (lambda: patchbag.SparseLogisticClassifier(random_state=0), make_kernel),
     "SpatialPyramidMatch": (lambda: patchbag.SpatialPyramidMatch(4, random_state=0), make_bags),
+    "SquareRootMap": (patchbag.SquareRootMap, make_histograms),
     "UniversalMixture": (lambda: patchbag.UniversalMixture(3, random_state=0), make_bags),
     "UniversalNearestNeighbors": (lambda: patchbag.UniversalNearestNeighbors(3, random_state=0), make_vectors),
     "UniversalStatistics": (

@@ -20,6 +20,8 @@ from .classifiers.prototypes.universal import UniversalNearestNeighbors as Unive
 from .classifiers.sparse_logistic import SparseLogisticClassifier as SparseLogisticClassifier
 from .collection import Collection as Collection
 from .collection import open_collection as open_collection
+from .embeddings.additive import AdditiveKernelPCA as AdditiveKernelPCA
+from .embeddings.additive import SquareRootMap as SquareRootMap
 from .encodings.base import StatisticsTransformer as StatisticsTransformer
 from .encodings.fisher import FisherVector as FisherVector
 from .encodings.latent_fisher import LatentFisherVector as LatentFisherVector

@@ -25,6 +25,7 @@ from sklearn.pipeline import Pipeline
 from patchbag.classifiers.fusion import LateFusionClassifier
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.pool import PoolClassifier
+from patchbag.embeddings.additive import AdditiveKernelPCA
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
 from patchbag.encodings.polya import PolyaVector
@@ -143,6 +144,12 @@ add_recipe(
     "soft bag of words, square root, linear SVM",
     "liu2010 §2.2.2",
     lambda: encoded(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
+)
+add_recipe(
+    "words-addkpca",
+    "soft bag of words, explicit vectors of the χ² kernel, linear SVM",
+    "liu2010 §7.4",
+    lambda: [*words(), ("embedding", AdditiveKernelPCA())],
 )
 add_recipe(
     "polya",
