@@ -4,7 +4,7 @@
     python benchmarks/bench_embeddings.py
 
 The peer is scikit-learn's AdditiveChi2Sampler, with two steps (three numbers per word; ours has two).  Histograms are
-drawn, a fifth of their words is there.  Targets: learned in 3 s, half of the peer's error, embedded three times as fast.
+drawn, a fifth of their words is there.  Targets: learned in 3 s, half of the peer's error, embedded 3 times as fast.
 """
 
 from __future__ import annotations
