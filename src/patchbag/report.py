@@ -7,8 +7,6 @@ where the time went.  Figures are inline SVG.
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -17,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from patchbag.evaluation import Evaluation
+from patchbag.thumbnails import thumbnail
 
 THUMBNAILS = 24
-THUMBNAIL_SIDE = 144
 
 STYLE = """
 :root { --ink: #1d2733; --soft: #5b6876; --line: #dde3ea; --paper: #fff; --wash: #f6f8fa; --good: #1f7a5c; --bad: #b3402f; --blue: #2b66b1 }
@@ -174,23 +172,6 @@ def mistakes_html(e: Evaluation) -> str:
             f"<small>{escape(Path(m['image']).name)}</small></figcaption></figure>"
         )
     return f'<div class="mistakes">{"".join(cards)}</div>' if cards else "<p>There were none.</p>"
-
-
-def thumbnail(path: str) -> str:
-    """A small JPEG of the image as a data address; empty if it cannot be read any more."""
-    from PIL import Image
-
-    from patchbag.images import ImageError, load_image
-
-    try:
-        array = load_image(path, mode="rgb", max_side=4 * THUMBNAIL_SIDE).array
-    except ImageError:
-        return ""
-    image = Image.fromarray(np.clip(array, 0, 255).astype(np.uint8))
-    image.thumbnail((2 * THUMBNAIL_SIDE, 2 * THUMBNAIL_SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def failures_html(failures: list[Any]) -> str:

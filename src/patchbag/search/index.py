@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The index of a folder: which image is most like this one?
+
+    index = SearchIndex("photos/").update()
+    for match in index.search("query.jpg", top=5):
+        print(match.distance, match.image)
+
+A query is one product of its vector with those of all images, exact: 10 ms for 10,000 images of 1,280 numbers.  An
+image whose bytes the index knows is not described again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from patchbag.collection.folder import CollectionError
+from patchbag.collection.shard import file_status
+from patchbag.collection.store import content_digest
+from patchbag.images import ImageError
+from patchbag.search.encoder import describe
+from patchbag.search.folder_index import DIGEST, FolderIndex
+from patchbag.search.ranking import compare, nearest
+from patchbag.search.regions import cut_out
+
+
+class Match(NamedTuple):
+    """An image that was found, by its path, and how far it is from the query: 0 for the same, at most 2."""
+
+    image: str
+    distance: float
+
+
+class SearchIndex(FolderIndex):
+    """The images of a folder, to be searched by example.
+
+    Parameters
+    ----------
+    folder : walked with all its sub-folders
+    by : what images are compared by, one of ``REPRESENTATIONS``: "deep", "fisher", "color", "words", …
+    n_jobs : workers that describe images, None for those of the context, -1 for all cores
+
+    Attributes
+    ----------
+    names : paths of the images from the folder, with slashes
+    vectors : (n, d) of the images
+    failures : {name: message} of files that cannot be used
+
+    >>> SearchIndex("photos/").update().search("query.jpg", top=1)      # doctest: +SKIP
+    [Match(image='photos/beach/7.jpg', distance=0.21)]
+    """
+
+    def search(self, image: Any, top: int = 10, **options: Any) -> list[Match]:
+        """The ``top`` images that are most like this one, nearest first; ImageError where it cannot be read.
+
+        ``image`` is a path, the bytes of a file, a Pillow image or an array.  A file of the folder is not found itself,
+        copies of it are.  Options are those of ``search_many``.
+        """
+        (found,) = self.search_many([image], top, **options)
+        if isinstance(found, ImageError):
+            raise found
+        return found
+
+    def search_many(
+        self, images: Sequence[Any], top: int = 10, *, crop: Sequence[float] | None = None
+    ) -> list[list[Match] | ImageError]:
+        """The same for several images at once; in place of matches the error where an image cannot be read.
+
+        Parameters
+        ----------
+        images : paths, bytes, Pillow images or arrays
+        top : matches per image
+        crop : part of the images to search by: left, top, right, bottom, as shares of width and height
+        """
+        if self._encoder is None:
+            raise CollectionError(f"{self.folder} has no index yet, or it is empty: call update() first")
+        vectors, errors = self._queries(images, crop)
+        results: list[list[Match] | ImageError] = []
+        for i, image in enumerate(images):
+            if i in errors:
+                results.append(errors[i])
+                continue
+            distances = compare(self.vectors, vectors[i], self.representation.metric)
+            distances[self._itself(image)] = np.inf
+            found = nearest(distances, top)
+            results.append([Match(os.path.join(self.folder, self.names[i]), float(distances[i])) for i in found])
+        return results
+
+    def _itself(self, image: Any) -> list[int]:
+        """Rows of the index that are this very file."""
+        if not isinstance(image, str | os.PathLike) or (digest := _digest_of(image)) is None:
+            return []
+        same = np.flatnonzero((np.asarray(self._digests) == np.frombuffer(digest, np.uint8)).all(axis=1))
+        return [int(row) for row in same if os.path.samefile(image, os.path.join(self.folder, self.names[row]))]
+
+    def _queries(
+        self, images: Sequence[Any], crop: Sequence[float] | None
+    ) -> tuple[dict[int, np.ndarray], dict[int, ImageError]]:
+        """Vectors of queries: those of the index where it knows the bytes, else of the images as they are described."""
+        assert self._encoder is not None
+        vectors: dict[int, np.ndarray] = {}
+        errors: dict[int, ImageError] = {}
+        unknown: list[tuple[int, Any]] = []
+        for i, image in enumerate(images):
+            row = None
+            if crop is None and isinstance(image, str | os.PathLike | bytes):
+                row = self._rows.get(_digest_of(image) or b"")
+            if row is not None:
+                vectors[i] = np.asarray(self.vectors[row])
+                continue
+            try:
+                image = os.fspath(image) if isinstance(image, os.PathLike) else image
+                unknown.append((i, image if crop is None else cut_out(image, crop)))
+            except ImageError as error:
+                errors[i] = error
+        if unknown:
+            described = describe(self.representation, [image for _, image in unknown], self.n_jobs)
+            for index, name, message in described.failures:
+                errors[unknown[index][0]] = ImageError(f"{name}: {message}")
+            if len(described.kept):
+                encoded = self._encoder.encode(described.parts)
+                vectors |= {unknown[index][0]: row for index, row in zip(described.kept, encoded)}
+        return vectors, errors
+
+
+def _digest_of(image: Any) -> bytes | None:
+    if isinstance(image, bytes):
+        return hashlib.blake2b(image, digest_size=DIGEST).digest()
+    return content_digest(image) if file_status(image) else None
