@@ -154,3 +154,58 @@ def print_table(title: str, rows: list[tuple[str, str]], what: str, thumbnails: 
 def count(number: int, what: str) -> str:
     """ "1 image", "2 images"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+@app.command()
+def duplicates(
+    folder: FolderToSearch,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line and group.")] = False,
+    page: PageOption = None,
+    thumbnails: Annotated[
+        bool, typer.Option("--thumbnails/--no-thumbnails", help="Show small pictures, where there is a terminal.")
+    ] = True,
+    jobs: JobsOption = -1,
+) -> None:
+    """Find copies of pictures in a folder: the same bytes, or resized, compressed, recoloured or cropped."""
+    check_outputs(page)
+    found = open_index(folder, "deep", jobs)
+    from patchbag.search.duplicates import find_duplicates
+
+    with screen.reporting("comparing images") as progress:
+        groups, pairs = find_duplicates(found, progress)
+    shown = [describe_group(found.paths, group, pairs) for group in groups]
+    for rows in shown:
+        if as_json:
+            print(json.dumps({"images": [path for path, _ in rows], "kinds": [kind for _, kind in rows]}))
+        elif screen.out.is_terminal:
+            print_table("", rows, "is", thumbnails)
+        else:
+            print("\t".join(path for path, _ in rows))
+    if page is not None and shown:
+        from patchbag.search.page import write_page
+
+        screen.say(f"page: {write_page(page, f'{folder.resolve().name}, copies', shown)}")
+    extra = sum(len(group) - 1 for group in groups)
+    copies = f"{extra:,} {'copy' if extra == 1 else 'copies'} of {count(len(groups), 'picture')}"
+    screen.say(f"{copies if groups else 'no copies'} among {count(len(found), 'image')}")
+
+
+KINDS = {"identical": "the same file", "whole": "the same picture", "part": "a part or larger view"}
+
+
+def describe_group(paths: list[str], group: list[int], pairs: list[Any]) -> list[tuple[str, str]]:
+    """The images of a group, the largest picture first, and what each of the others is to another one of the group."""
+    from patchbag.images import load_image
+
+    sizes = {row: load_image(paths[row], max_side=64).original_size for row in group}  # decoded for the index just now
+    order = sorted(group, key=lambda row: (-sizes[row][0] * sizes[row][1], row))
+    kinds: dict[int, str] = {}
+    for pair in pairs:
+        if pair.first in sizes:
+            for row in (pair.first, pair.second):
+                kinds.setdefault(row, KINDS[pair.kind])
+    rows = []
+    for place, row in enumerate(order):
+        what = "" if place == 0 else f"{kinds[row]}, "
+        rows.append((paths[row], f"{what}{sizes[row][0]}×{sizes[row][1]}"))
+    return rows

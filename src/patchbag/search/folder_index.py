@@ -95,10 +95,15 @@ class FolderIndex:
     def failures(self) -> dict[str, str]:
         return {name: entry[2] for name, entry in self._left_out.items()}
 
+    @property
+    def digests(self) -> list[bytes]:
+        """Digests of the images' bytes."""
+        return [digest.tobytes() for digest in np.asarray(self._digests)]
+
     @cached_property
     def _rows(self) -> dict[bytes, int]:
         """Where the bytes of a file are in the index."""
-        return {digest.tobytes(): row for row, digest in reversed([*enumerate(np.asarray(self._digests))])}
+        return {digest: row for row, digest in reversed([*enumerate(self.digests)])}
 
     def update(self, progress: Progress | None = None) -> Self:
         """Bring the index up to what the folder holds now; CollectionError where it has no image that can be read."""
