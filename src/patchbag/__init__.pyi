@@ -37,6 +37,7 @@ from .features.deep import DeepPatches as DeepPatches
 from .features.dense_sift import DenseSIFT as DenseSIFT
 from .features.extraction import FeatureExtractor as FeatureExtractor
 from .features.geometric_blur import GeometricBlur as GeometricBlur
+from .features.laplacian import MultiscalePatches as MultiscalePatches
 from .features.projection import BagPCA as BagPCA
 from .features.projection import PerDescriptor as PerDescriptor
 from .images import ImageError as ImageError
@@ -69,6 +70,7 @@ from .similarity.sets.kernel import SetKernel as SetKernel
 from .similarity.sets.minimum_distance import MinimumDistanceKernel as MinimumDistanceKernel
 from .similarity.sets.pyramid_match import PyramidMatchKernel as PyramidMatchKernel
 from .similarity.sets.spatial_match import SpatialPyramidMatch as SpatialPyramidMatch
+from .similarity.smp import SMPSimilarity as SMPSimilarity
 from .similarity.union import KernelUnion as KernelUnion
 
 __version__: str

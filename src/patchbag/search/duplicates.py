@@ -5,8 +5,8 @@
 2. **Candidates** are the ``NEIGHBOURS`` nearest images of each by the vectors of the index, no farther than
    ``FARTHEST``: these find copies, but also other pictures of the same thing.
 3. **Proof** (:mod:`patchbag.search.geometry`).  Two pictures are copies if they agree as they lie on each other, or
-   after local features have aligned them; agreement is the correlation of grey levels, in which colours and light
-   count little and places count much.
+   after local features have aligned them; agreement is the correlation of grey levels, as a whole and in parts, in
+   which colours and light count little and places count much.
 
 Copies of copies are copies: what is joined is one group, and pairs inside of a group are not looked at again.
 
@@ -27,12 +27,11 @@ import numpy as np
 from patchbag.images import ImageError
 from patchbag.runtime import parallel_map
 from patchbag.search.folder_index import FolderIndex
-from patchbag.search.geometry import Alignment, Picture, align, lie_as_they_are, look
+from patchbag.search.geometry import Picture, align, lie_as_they_are, look
 
 NEIGHBOURS = 12
 FARTHEST = 0.8
-SAME = 0.9  # correlation of whole pictures
-MOVED = 0.85  # correlation of the overlap, after alignment
+AGREE = 0.85
 SHARED = 0.8  # of the smaller picture must lie in the overlap
 STRETCH = 1.1  # by which the shapes of whole pictures may differ
 BLOCK = 512
@@ -51,20 +50,13 @@ class Pair:
     agreement: float
 
 
-def verdict(as_they_are: Alignment, shape_ratio: float, aligned: Callable[[], Alignment]) -> tuple[Kind, float] | None:
-    """How two pictures are related, or None; they are aligned only if they do not agree as they are."""
-    if as_they_are.correlation >= SAME and 1 / STRETCH <= shape_ratio <= STRETCH:
-        return "whole", as_they_are.correlation
-    found = aligned()
-    if found.correlation >= MOVED and found.overlap >= SHARED:
-        return "part", found.correlation
-    return None
-
-
 def compare_pictures(a: Picture, b: Picture) -> tuple[Kind, float] | None:
     """Whether two pictures are copies: how, and how well they agree; None where they are not."""
-    ratio = (a.grey.shape[0] * b.grey.shape[1]) / (a.grey.shape[1] * b.grey.shape[0])
-    return verdict(lie_as_they_are(a, b), ratio, lambda: align(a, b))
+    shapes = (a.grey.shape[0] * b.grey.shape[1]) / (a.grey.shape[1] * b.grey.shape[0])
+    if 1 / STRETCH <= shapes <= STRETCH and (found := lie_as_they_are(a, b)).agreement >= AGREE:
+        return "whole", found.agreement
+    found = align(a, b)
+    return ("part", found.agreement) if found.agreement >= AGREE and found.overlap >= SHARED else None
 
 
 def candidates(vectors: np.ndarray) -> list[tuple[int, int]]:

@@ -7,10 +7,14 @@ r"""Whether two images show the same picture, or one a part of the other: aligne
 3. **Alignment.**  The rotation, scale and shift that most matches agree with (RANSAC, Fischler & Bolles 1981; OpenCV's
    ``estimateAffinePartial2D``).
 4. **Agreement.**  One image is warped onto the other; over their overlap, blurred, the normalised correlation of grey
-   levels tells copies from other pictures of the same thing.  It does not see changes of brightness and contrast, and
-   little of changes of colour:
+   levels tells copies from other pictures.  It does not see changes of brightness and contrast, and little of changes
+   of colour:
 
 .. math:: r = \frac{\sum_p (a_p - \bar a)(b_p - \bar b)}{\sqrt{\sum_p (a_p - \bar a)^2 \sum_p (b_p - \bar b)^2}}
+
+   A series of shots agrees as a whole, and disagrees where something moved.  So the correlation is also taken in each
+   of ``BLOCKS`` × ``BLOCKS`` parts that show something, and agreement is the smaller one of that of the whole and the
+   lower quartile of the parts.
 
 Where nothing was moved (a copy that was resized, compressed or recoloured) the last step alone is enough, without
 keypoints: the images lie on each other as they are.
@@ -21,6 +25,7 @@ keypoints: the images lie on each other as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import cv2
@@ -35,6 +40,10 @@ BITS = 64  # of 256 that may differ in a match
 TOLERANCE = 4.0  # pixels by which a match may miss the alignment
 LEAST = 8  # matches that agree
 BLUR = 1.5
+BLOCKS = 8
+FEW = 4  # parts that show something, below which only the whole counts
+FLAT = 4.0  # deviation of grey levels below which a part shows nothing
+WORTH = 0.7  # correlation of small squares from which on a closer look is worth it
 WHOLE = 32  # side of the small square in which whole images are compared
 
 
@@ -50,14 +59,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well one image lies on another: matches that agree, correlation, the share of the smaller one that overlaps.
+    """How well one image lies on another: matches that agree, agreement, the share of the smaller one that overlaps.
 
     ``scale`` is the size of the second image's things in the first one's pixels; 1 with ``moved=False`` for whole
     images that lie on each other.
     """
 
     matches: int
-    correlation: float
+    agreement: float
     overlap: float
     scale: float
     moved: bool
@@ -73,7 +82,7 @@ def look(source: Any, keypoints: bool = True) -> Picture:
         small = cv2.resize(grey, (WHOLE, WHOLE), interpolation=cv2.INTER_AREA).astype(np.float32)
         points, descriptors = np.empty((0, 2), np.float32), np.empty((0, 32), np.uint8)
         if keypoints:
-            found, described = cv2.ORB_create(KEYPOINTS, fastThreshold=8).detectAndCompute(grey, None)
+            found, described = cv2.ORB.create(KEYPOINTS, fastThreshold=8).detectAndCompute(grey, None)
             if len(found):
                 points, descriptors = np.array([keypoint.pt for keypoint in found], np.float32), described
         blurred = cv2.GaussianBlur(grey, (0, 0), BLUR)
@@ -85,6 +94,27 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float:
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return float((a * b).sum()) / scale if scale > 1e-6 * a.size else 0.0
+
+
+def agreement(a: np.ndarray, b: np.ndarray, mask: np.ndarray) -> float:
+    """How well two grey images of one size agree where the mask is true, as a whole and in its parts; at most 1."""
+    if mask.sum() < WHOLE**2 / 4:
+        return 0.0
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    whole = correlation(a[mask], b[mask])
+    parts = []
+    ys, xs = (np.linspace(0, side, BLOCKS + 1).astype(int) for side in a.shape)
+    for top, bottom in pairwise(ys):
+        for left, right in pairwise(xs):
+            here = slice(top, bottom), slice(left, right)
+            if mask[here].mean() < 0.9:
+                continue
+            deviations = float(a[here].std()), float(b[here].std())
+            if min(deviations) >= FLAT:
+                parts.append(correlation(a[here], b[here]))
+            elif max(deviations) >= 3 * FLAT:  # there is something in one of them only
+                parts.append(0.0)
+    return min(whole, float(np.percentile(parts, 25))) if len(parts) >= FEW else whole
 
 
 def match(a: Picture, b: Picture) -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +129,12 @@ def match(a: Picture, b: Picture) -> tuple[np.ndarray, np.ndarray]:
 
 def lie_as_they_are(a: Picture, b: Picture) -> Alignment:
     """Two whole images on each other."""
-    return Alignment(0, correlation(a.small, b.small), 1.0, 1.0, False)
+    found = correlation(a.small, b.small)
+    if found >= WORTH:
+        with single_threaded_opencv:
+            stretched = cv2.resize(b.grey, (a.grey.shape[1], a.grey.shape[0]), interpolation=cv2.INTER_AREA)
+        found = min(found, agreement(a.grey, stretched, np.ones(a.grey.shape, bool)))
+    return Alignment(0, found, 1.0, 1.0, False)
 
 
 def align(a: Picture, b: Picture) -> Alignment:
@@ -119,9 +154,4 @@ def align(a: Picture, b: Picture) -> Alignment:
         mask = cv2.warpAffine(np.ones(b.grey.shape, np.uint8), warp, size, flags=cv2.INTER_NEAREST) > 0
     smaller = min(a.grey.size, b.grey.size * scale**2)
     overlap = float(mask.sum()) / max(smaller, 1.0)
-    value = (
-        correlation(a.grey[mask].astype(np.float32), warped[mask].astype(np.float32))
-        if mask.sum() > WHOLE**2 / 4
-        else 0.0
-    )
-    return Alignment(agreeing, value, min(overlap, 1.0), scale, True)
+    return Alignment(agreeing, agreement(a.grey, warped, mask), min(overlap, 1.0), scale, True)
