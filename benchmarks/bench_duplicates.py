@@ -13,9 +13,11 @@ import sys
 import tempfile
 import time
 import types
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from unittest.mock import MagicMock
+from typing import Any, ClassVar
 
 from made_copies import CHANGES, make_copies
 
@@ -23,6 +25,41 @@ from patchbag import SearchIndex
 from patchbag.search.duplicates import find_duplicates
 
 Pairs = set[tuple[str, str]]
+
+
+class Absent(types.ModuleType):
+    """Stands in for a module of torch that imagededup imports and its hashes do not use."""
+
+    __path__: ClassVar[list[str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything
+
+
+class _Meta(type):
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Anything
+
+
+class _Anything(metaclass=_Meta):
+    def __init__(self, *arguments: Any, **named: Any) -> None: ...
+
+
+class AbsentFinder(MetaPathFinder, Loader):
+    """Finds such modules."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.split(".")[0] in ("torch", "torchvision") else None
+
+    def create_module(self, spec: ModuleSpec) -> Absent:
+        return Absent(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        pass
 
 
 def score(found: Pairs, truth: Pairs) -> tuple[float, float]:
@@ -42,8 +79,7 @@ def ours(folder: Path) -> tuple[Pairs, float]:
 def hashes(folder: Path, names: list[str]) -> dict[str, dict[int, Pairs]]:
     """Pairs by hash and threshold; empty where imagededup is not installed."""
     try:
-        for heavy in ("torch", "torchvision"):  # of its networks, which are not used here
-            sys.modules.setdefault(heavy, MagicMock())
+        sys.meta_path.append(AbsentFinder())
         package = types.ModuleType("imagededup.methods")
         package.__path__ = [str(Path(find_spec("imagededup").submodule_search_locations[0]) / "methods")]  # type: ignore
         sys.modules["imagededup.methods"] = package  # its own __init__ imports the networks

@@ -43,7 +43,10 @@ from .features.projection import PerDescriptor as PerDescriptor
 from .images import ImageError as ImageError
 from .images import load_image as load_image
 from .metrics import average_precision as average_precision
+from .metrics import mean_average_precision as mean_average_precision
 from .metrics import mean_class_accuracy as mean_class_accuracy
+from .metrics import precision_at as precision_at
+from .metrics import top_four_score as top_four_score
 from .mixture.adaptation import MAPAdaptation as MAPAdaptation
 from .mixture.adaptation import Mixtures as Mixtures
 from .mixture.gaussian import UniversalMixture as UniversalMixture

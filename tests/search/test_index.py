@@ -278,3 +278,23 @@ def test_the_short_way_to_the_network_gives_the_bits_of_the_long_one(monkeypatch
     monkeypatch.undo()
     image = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
     assert np.array_equal(pooled_vector(image), DeepPatches(output="pooled").transform([image]).values[0])
+
+
+def test_diffusion_follows_chains_of_neighbours():
+    from patchbag.search.diffusion import diffuse
+
+    def at(*degrees):
+        return np.stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], axis=1)
+
+    # a crowd from 10 to 70 degrees, of which the far end is as far from the query at 0 as the lonely point below it
+    crowd, lonely = np.linspace(10, 70, 31), -69.0
+    weights = diffuse(at(*crowd, lonely), at(0)[0])
+    assert weights.max() == 1 and weights[30] > weights[31]
+    assert diffuse(at(30), at(0)[0]) == pytest.approx([np.cos(np.radians(30))])
+
+
+def test_diffused_matches_are_ranked_from_zero_on(photos):
+    index = SearchIndex(photos).update()
+    found = index.search(photos / "red" / "0.png", top=5, diffuse=True)
+    assert sorted(names(found)) == [f"red/{i}.png" for i in range(1, 6)]
+    assert found[0].distance == 0 and found[-1].distance <= 1

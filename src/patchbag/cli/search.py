@@ -53,6 +53,9 @@ def search(
             metavar="L,T,R,B", help="Search by a part: left, top, right, bottom as shares of width and height."
         ),
     ] = None,
+    diffuse: Annotated[
+        bool, typer.Option("--diffuse", help="Rank by diffusion: like the query is what many images like it are like.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line and query.")] = False,
     page: PageOption = None,
     thumbnails: Annotated[
@@ -65,7 +68,7 @@ def search(
     queries = [read_query(image) for image in images]
     check_outputs(page)
     found = open_index(folder, by, jobs)
-    results = found.search_many(queries, top, crop=part)
+    results = found.search_many(queries, top, crop=part, diffuse=diffuse)
     good = [(name, matches) for name, matches in zip(images, results) if isinstance(matches, list)]
     for name, matches in zip(images, results):
         if isinstance(matches, list):

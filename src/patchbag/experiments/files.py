@@ -26,11 +26,12 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "voc": (("data", "run"), ("name", "recipe")),
     "active": (("data", "recipe", "criteria", "at"), ()),
     "pool": (("data", "recipe", "criteria", "at"), ()),
+    "retrieval": (("data", "at", "run"), ("name", "by")),
     "toy": ((), ()),
     "discount": ((), ()),
     "mixture-cost": ((), ()),
 }
-TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier")
+TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier", "by")
 COUNTS = ("splits", "train_per_class", "test_per_class")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
@@ -39,6 +40,7 @@ RULES: dict[str, list[Any]] = {
     **{key: [dict] for key in ("settings", "over", "strategies")},
     "whole": ["boolean"],
     "pool": ["boolean"],
+    "diffuse": ["boolean"],
     "features": [str, list],
     "seed": [Interval(Integral, 0, None, closed="left")],
 }

@@ -22,6 +22,8 @@ from patchbag.collection.folder import CollectionError
 from patchbag.collection.shard import file_status
 from patchbag.collection.store import content_digest
 from patchbag.images import ImageError
+from patchbag.search.diffusion import CANDIDATES
+from patchbag.search.diffusion import diffuse as diffuse_weight
 from patchbag.search.encoder import describe
 from patchbag.search.folder_index import DIGEST, FolderIndex
 from patchbag.search.ranking import compare, nearest
@@ -66,7 +68,7 @@ class SearchIndex(FolderIndex):
         return found
 
     def search_many(
-        self, images: Sequence[Any], top: int = 10, *, crop: Sequence[float] | None = None
+        self, images: Sequence[Any], top: int = 10, *, crop: Sequence[float] | None = None, diffuse: bool = False
     ) -> list[list[Match] | ImageError]:
         """The same for several images at once; in place of matches the error where an image cannot be read.
 
@@ -75,6 +77,8 @@ class SearchIndex(FolderIndex):
         images : paths, bytes, Pillow images or arrays
         top : matches per image
         crop : part of the images to search by: left, top, right, bottom, as shares of width and height
+        diffuse : rank by diffusion among the nearest images (:mod:`patchbag.search.diffusion`); distances are then 0
+            for the best match and at most 1
         """
         if self._encoder is None:
             raise CollectionError(f"{self.folder} has no index yet, or it is empty: call update() first")
@@ -86,9 +90,20 @@ class SearchIndex(FolderIndex):
                 continue
             distances = compare(self.vectors, vectors[i], self.representation.metric)
             distances[self._itself(image)] = np.inf
+            if diffuse:
+                distances = self._diffused(distances, vectors[i], top)
             found = nearest(distances, top)
             results.append([Match(os.path.join(self.folder, self.names[i]), float(distances[i])) for i in found])
         return results
+
+    def _diffused(self, distances: np.ndarray, query: np.ndarray, top: int) -> np.ndarray:
+        """Distances by diffusion among the nearest images, infinite for the rest."""
+        if self.representation.metric != "cosine":
+            raise ValueError(f"images by {self.representation.name!r} have no angles for diffusion to follow")
+        rows = nearest(distances, max(CANDIDATES, 2 * top))
+        again = np.full(len(distances), np.inf)
+        again[rows] = 1.0 - diffuse_weight(np.asarray(self.vectors)[rows], query)
+        return again
 
     def _itself(self, image: Any) -> list[int]:
         """Rows of the index that are this very file."""
