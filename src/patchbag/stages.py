@@ -20,6 +20,7 @@ from patchbag.features.color import ColorStatistics
 from patchbag.features.deep import DeepPatches
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.geometric_blur import GeometricBlur
+from patchbag.features.laplacian import MultiscalePatches
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.adaptation import MAPAdaptation
 from patchbag.mixture.gaussian import UniversalMixture
@@ -73,6 +74,11 @@ def deep_pooled() -> DeepPatches:
     return DeepPatches(output="pooled")
 
 
+def multiscale_patches() -> MultiscalePatches:
+    """SMP: neighbourhoods of Laplacian pyramid coefficients."""
+    return MultiscalePatches()
+
+
 FEATURES: dict[str, Callable[[], Any]] = {
     "sift": sift,
     "sift-contrast": contrasted_sift,
@@ -80,6 +86,7 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "gb": blur,
     "deep": deep,
     "deep-pooled": deep_pooled,
+    "smp": multiscale_patches,
 }
 
 # --- representations -------------------------------------------------------------------------------------------------

@@ -298,3 +298,20 @@ def test_diffused_matches_are_ranked_from_zero_on(photos):
     found = index.search(photos / "red" / "0.png", top=5, diffuse=True)
     assert sorted(names(found)) == [f"red/{i}.png" for i in range(1, 6)]
     assert found[0].distance == 0 and found[-1].distance <= 1
+
+
+def test_patches_are_searched_as_sets(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "textures"
+    folder.mkdir()
+    for name, period in (("a0", 5), ("a1", 5), ("b0", 17), ("b1", 17)):
+        wave = 120 + 80 * np.sin(2 * np.pi * np.arange(96) / period + rng.uniform(0, 6))
+        pixels = np.repeat(wave[None, :, None], 64, axis=0) * [1, 0.7, 0.4] + rng.normal(0, 6, (64, 96, 3))
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(folder / f"{name}.png")
+    index = SearchIndex(folder, "smp", n_jobs=1).update()
+    assert index.vectors.shape == (4, 0)
+    for name, twin in (("a0", "a1"), ("b1", "b0")):
+        found = SearchIndex(folder, "smp", n_jobs=1).update().search(folder / f"{name}.png", top=3)
+        assert os.path.basename(found[0].image) == f"{twin}.png" and len(found) == 3
+    with pytest.raises(ValueError, match="no angles"):
+        index.search(folder / "a0.png", diffuse=True)

@@ -21,7 +21,7 @@ STDIN = "-"
 
 ByOption = Annotated[
     str,
-    typer.Option("--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words."),
+    typer.Option("--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words, smp."),
 ]
 FolderToSearch = Annotated[Path, typer.Argument(help="Folder of images, with all its sub-folders.")]
 PageOption = Annotated[

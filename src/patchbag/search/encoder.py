@@ -23,6 +23,7 @@ from patchbag.search.representations import Part, Representation
 FIT = 2000
 CHUNK = 256
 QUICK = 8
+POOLED = "deep-pooled"
 SMOOTHING = 0.1  # share of the collection's mean in a histogram (Jelinek & Mercer), so that no word is impossible
 
 Progress = Callable[[int, int], None]
@@ -44,7 +45,7 @@ def describe(
 ) -> Described:
     """Describe images for every part; paths by way of the store, bytes, arrays and a few images directly."""
     paths = all(isinstance(source, str) for source in sources)
-    if len(sources) <= QUICK and all(part.steps is None for part in representation.parts):
+    if len(sources) <= QUICK and [part.features for part in representation.parts] == [POOLED]:
         return _look(sources, progress)
     from patchbag.collection.describe import describe as describe_files
     from patchbag.collection.store import Store
@@ -95,6 +96,8 @@ class Encoder:
     def fit(cls, representation: Representation, described: Sequence[Any]) -> tuple[Encoder, np.ndarray]:
         """Learn from the bags of every part; returns the vectors of the images as well."""
         encoder = cls(representation, [])
+        if representation.metric == "smp":
+            return encoder, encoder.encode(described)
         for part, bags in zip(representation.parts, described):
             chosen = np.linspace(0, len(bags) - 1, min(len(bags), FIT)).astype(int)
             encoder._pipelines.append(None if part.steps is None else _pipeline(part, bags[chosen]))
@@ -107,6 +110,8 @@ class Encoder:
 
     def encode(self, described: Sequence[Any]) -> np.ndarray:
         """Vectors (n, d) of described images, float32: unit length, or histograms."""
+        if self.representation.metric == "smp":  # sets have no vectors
+            return np.empty((len(described[0]), 0), np.float32)
         columns = []
         for i, bags in enumerate(described):
             starts = range(0, len(bags), CHUNK)
@@ -156,7 +161,7 @@ class Encoder:
 
     @classmethod
     def from_arrays(cls, representation: Representation, arrays: dict[str, np.ndarray], source: Path | None) -> Encoder:
-        count = range(len(representation.parts))
+        count = range(0 if representation.metric == "smp" else len(representation.parts))
         return cls(representation, [Axes(arrays[f"mean.{i}"], arrays.get(f"axes.{i}")) for i in count], source)
 
 

@@ -24,14 +24,14 @@ from patchbag.collection.store import content_digest
 from patchbag.images import ImageError
 from patchbag.search.diffusion import CANDIDATES
 from patchbag.search.diffusion import diffuse as diffuse_weight
-from patchbag.search.encoder import describe
+from patchbag.search.encoder import Described, describe
 from patchbag.search.folder_index import DIGEST, FolderIndex
 from patchbag.search.ranking import compare, nearest
 from patchbag.search.regions import cut_out
 
 
 class Match(NamedTuple):
-    """An image that was found, by its path, and how far it is from the query: 0 for the same, at most 2."""
+    """An image that was found, by its path, and how far it is from the query; by angles 0 for the same, at most 2."""
 
     image: str
     distance: float
@@ -83,18 +83,29 @@ class SearchIndex(FolderIndex):
         if self._encoder is None:
             raise CollectionError(f"{self.folder} has no index yet, or it is empty: call update() first")
         vectors, errors = self._queries(images, crop)
+        patches = self._describe(self.names, None) if self.representation.metric == "smp" else None
         results: list[list[Match] | ImageError] = []
         for i, image in enumerate(images):
             if i in errors:
                 results.append(errors[i])
                 continue
-            distances = compare(self.vectors, vectors[i], self.representation.metric)
+            if patches is None:
+                distances = compare(self.vectors, vectors[i], self.representation.metric)
+            else:
+                distances = self._by_patches(vectors[i], patches, top)
             distances[self._itself(image)] = np.inf
             if diffuse:
                 distances = self._diffused(distances, vectors[i], top)
             found = nearest(distances, top)
             results.append([Match(os.path.join(self.folder, self.names[i]), float(distances[i])) for i in found])
         return results
+
+    def _by_patches(self, query: np.ndarray, described: Described, top: int) -> np.ndarray:
+        from patchbag.search.patches import patch_distances
+
+        distances = np.full(len(self), np.inf)  # a file can have gone meanwhile
+        distances[described.kept] = patch_distances(query, list(described.parts[0]), top)
+        return distances
 
     def _diffused(self, distances: np.ndarray, query: np.ndarray, top: int) -> np.ndarray:
         """Distances by diffusion among the nearest images, infinite for the rest."""
@@ -122,7 +133,7 @@ class SearchIndex(FolderIndex):
         unknown: list[tuple[int, Any]] = []
         for i, image in enumerate(images):
             row = None
-            if crop is None and isinstance(image, str | os.PathLike | bytes):
+            if crop is None and self.vectors.shape[1] and isinstance(image, str | os.PathLike | bytes):
                 row = self._rows.get(_digest_of(image) or b"")
             if row is not None:
                 vectors[i] = np.asarray(self.vectors[row])
@@ -137,7 +148,8 @@ class SearchIndex(FolderIndex):
             for index, name, message in described.failures:
                 errors[unknown[index][0]] = ImageError(f"{name}: {message}")
             if len(described.kept):
-                encoded = self._encoder.encode(described.parts)
+                sets = self.representation.metric == "smp"
+                encoded = described.parts[0] if sets else self._encoder.encode(described.parts)
                 vectors |= {unknown[index][0]: row for index, row in zip(described.kept, encoded)}
         return vectors, errors
 

@@ -4,7 +4,8 @@
 A representation has one or more parts.  A part takes a feature of ``stages.FEATURES``, encodes each image by steps that
 are learned on the collection (a universal mixture and Fisher vectors, for example), and reduces the encodings to
 vectors of unit length (:mod:`patchbag.search.axes`); the vectors of several parts stand side by side, equally long.
-Images are compared by the angle of their vectors, or (``metric="kl"``) their histograms by Kullback-Leibler.
+Images are compared by the angle of their vectors, (``metric="kl"``) their histograms by Kullback-Leibler, or
+(``metric="smp"``) their patches as sets, without vectors.
 
 ``REPRESENTATIONS`` takes new ones: ``REPRESENTATIONS["mine"] = Representation("mine", "…", (Part("sift", steps),))``.
 """
@@ -41,7 +42,7 @@ class Representation:
     name: str
     summary: str
     parts: tuple[Part, ...]
-    metric: Literal["cosine", "kl"] = "cosine"
+    metric: Literal["cosine", "kl", "smp"] = "cosine"
     version: int = 1  # counts up when the same name begins to give other vectors
 
 
@@ -82,6 +83,7 @@ REPRESENTATIONS: dict[str, Representation] = {
         Representation("sift", "gradients of patches: Fisher vectors", (SIFT,)),
         Representation("color", "colours of patches: Fisher vectors", (COLOR,)),
         Representation("vlad", "gradients of patches: VLAD", (Part("sift", _vlad, AXES),)),
+        Representation("smp", "multiscale patches: sets under KL by nearest neighbours", (Part("smp"),), "smp"),
         Representation("words", "gradients of patches: histograms of words under KL", (Part("sift", _words),), "kl"),
     )
 }
