@@ -32,7 +32,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mixture-cost": ((), ()),
 }
 TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier", "by")
-COUNTS = ("splits", "train_per_class", "test_per_class")
+COUNTS = ("splits", "train_per_class", "test_per_class", "queries", "preselected")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
