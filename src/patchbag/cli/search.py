@@ -73,6 +73,8 @@ def search(
     for name, matches in zip(images, results):
         if isinstance(matches, list):
             print_matches(name, matches, as_json, thumbnails)
+            if not matches and not as_json:
+                screen.say(f"{name} is the only image of {folder}")
         elif as_json:
             print(json.dumps({"query": name, "error": str(matches)}))
         else:

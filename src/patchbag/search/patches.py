@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from patchbag.similarity.smp import ALL, LOW_PASS, divergences_to
+from patchbag.similarity.smp import ALL, divergences_to, low_pass_divergences
 
 PRESELECTED = 50
 
@@ -19,6 +19,6 @@ PRESELECTED = 50
 def patch_distances(query: np.ndarray, references: Sequence[np.ndarray], top: int) -> np.ndarray:
     """Divergences of the preselected references from the query, infinite for the others."""
     distances = np.full(len(references), np.inf)
-    near = np.argsort(divergences_to(query, references, LOW_PASS), kind="stable")[: max(PRESELECTED, 2 * top)]
+    near = np.argsort(low_pass_divergences(query, references), kind="stable")[: max(PRESELECTED, 2 * top)]
     distances[near] = divergences_to(query, [references[i] for i in near], ALL)
     return distances
