@@ -12,7 +12,7 @@ Copies of copies are copies: what is joined is one group, and pairs inside of a 
 
 The thresholds were chosen on copies of 404 images of Caltech-101.
 
-**Cost.**  Two products of all vectors with all, 10 ms per image, 1 ms per candidate.
+**Cost.**  One product of all vectors with all, then each image is looked at once and each candidate pair compared.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ and what turns a new image's encoding into a vector (see :mod:`patchbag.search.a
 whoever is killed at any moment leaves the old index or the new one.  Of two that write at a time the last one stays.  A
 file that is cut off or whose header is damaged counts as none, and the index is built again from the stored features.
 
-An index is 4 d bytes per image, 50 MB for 10,000 images of 1,280 numbers, and is written whole: 0.1 s on a plain disk.
+An index is 4 d bytes per image, 50 MB for 10,000 images of 1,280 numbers, and is written whole.
 """
 
 from __future__ import annotations
