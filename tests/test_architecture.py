@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1] / "src" / "patchbag"
 # modules and folders in the order of the data flow; those on one line know nothing of each other's insides
 ORDER = [
     ["runtime", "fingerprint", "special", "protocol", "metrics", "images", "records", "registry"],
+    ["thumbnails"],
     ["bag_files"],
     ["bags"],
     ["channels"],
@@ -26,6 +27,7 @@ ORDER = [
     ["memory", "settings", "storage", "voc"],
     ["stages"],
     ["recipes"],
+    ["search"],
     ["categorizer", "evaluation"],
     ["report"],
     ["experiments", "demo"],
@@ -92,5 +94,18 @@ def test_a_file_holds_one_idea(name):
 @pytest.mark.parametrize("name", [n for n in sorted(MODULES) if LEVEL[n.split(".")[0]] < LEVEL["cli"]])
 def test_texts_of_the_library_name_no_commands(name):
     text = MODULES[name].read_text(encoding="utf-8")
-    commands = ("train", "predict", "evaluate", "active", "recipes", "reproduce", "cache", "demo", "serve")
+    commands = (
+        "train",
+        "predict",
+        "evaluate",
+        "active",
+        "recipes",
+        "reproduce",
+        "cache",
+        "demo",
+        "serve",
+        "index",
+        "search",
+        "duplicates",
+    )
     assert not [word for word in commands if f"'patchbag {word}" in text or f"``patchbag {word}" in text]

@@ -52,6 +52,10 @@ def make_images(seed: int = 0) -> list[np.ndarray]:
     return [rng.integers(0, 256, (48, 56, 3), np.uint8) for _ in range(4)]
 
 
+def make_patches(seed: int = 0) -> Bags:
+    return patchbag.MultiscalePatches().transform(make_images(seed))
+
+
 def make_kernel(seed: int = 0) -> np.ndarray:
     vectors = make_vectors(seed)
     return vectors @ vectors.T
@@ -99,6 +103,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
         lambda: patchbag.MulticlassLeveragedNeighbors(3, random_state=0),
         make_vectors,
     ),
+    "MultiscalePatches": (patchbag.MultiscalePatches, make_images),
     "Normalizer": (lambda: patchbag.Normalizer(["power", "l2"]), make_vectors),
     "PLSAFisherVector": (lambda: patchbag.PLSAFisherVector(2, random_state=0), make_statistics),
     "PerDescriptor": (lambda: patchbag.PerDescriptor(StandardScaler(), random_state=0), make_bags),
@@ -106,6 +111,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "PolyaVector": (patchbag.PolyaVector, make_statistics),
     "PyramidMatchKernel": (lambda: patchbag.PyramidMatchKernel(n_levels=3, random_state=0), make_bags),
     "ReferenceWeights": (patchbag.ReferenceWeights, make_mixtures),
+    "SMPSimilarity": (lambda: patchbag.SMPSimilarity(k=3), make_patches),
     "SetKernel": (patchbag.SetKernel, make_bags),
     "SparseLogisticClassifier": (lambda: patchbag.SparseLogisticClassifier(random_state=0), make_kernel),
     "SpatialPyramidMatch": (lambda: patchbag.SpatialPyramidMatch(4, random_state=0), make_bags),

@@ -342,3 +342,13 @@ def test_folds_are_a_cross_validation(picture_folder):
     del spec["train_per_class"]
     row = run_experiment({**spec, "folds": 3}, picture_folder.parent)["runs"][0]
     assert len(row["accuracies"]) == 3
+
+
+@pytest.mark.parametrize(("by", "more"), [("smp", {"preselected": 20}), ("smp", {}), ("deep", {"diffuse": True})])
+def test_a_search_is_judged_by_the_classes_of_what_it_finds(picture_folder, by, more):
+    spec = {"name": "x", "kind": "retrieval", "data": picture_folder.name, "at": [5], "queries": 6}
+    spec["run"] = [{"name": "it", "by": by, **more}]
+    without, with_query, mean_precision = run_experiment(spec, picture_folder.parent)["runs"]
+    assert set(without["per_class"]) == {"bars", "diagonals", "stripes"}
+    assert 50 < without["mean"] <= 100 and 50 < mean_precision["mean"] <= 100
+    assert with_query["mean"] >= without["mean"]

@@ -80,3 +80,38 @@ def test_ties_keep_the_given_order():
 def test_average_precision_explains_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         average_precision(*arguments)
+
+
+# --- searches ----------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_searches_equal_literal_loops(rng):
+    from patchbag import mean_average_precision, precision_at, top_four_score
+
+    relevant = rng.random((20, 30)) < 0.2
+    relevant[3] = False
+    precisions, areas = [], []
+    for row in relevant:
+        ranks = [rank for rank, is_relevant in enumerate(row) if is_relevant]
+        if ranks:
+            precisions.append(np.mean([(i + 1) / (rank + 1) for i, rank in enumerate(ranks)]))
+            area = 0.0
+            for i, rank in enumerate(ranks):
+                before = 1.0 if rank == 0 else i / rank
+                area += (before + (i + 1) / (rank + 1)) / 2 / len(ranks)
+            areas.append(area)
+    assert mean_average_precision(relevant) == pytest.approx(np.mean(precisions))
+    assert mean_average_precision(relevant, "holidays") == pytest.approx(np.mean(areas))
+    assert precision_at(relevant, 7) == pytest.approx(np.mean([row[:7].mean() for row in relevant]))
+    assert top_four_score(relevant) == pytest.approx(1 + np.mean([row[:3].sum() for row in relevant]))
+
+
+def test_what_is_no_ranked_list_is_refused():
+    from patchbag import mean_average_precision, precision_at
+
+    with pytest.raises(ValueError, match="no query has a relevant image"):
+        mean_average_precision(np.zeros((2, 3), bool))
+    with pytest.raises(ValueError, match="between 1 and the 3 ranks"):
+        precision_at(np.zeros((2, 3), bool), 4)
+    with pytest.raises(ValueError, match="True and False"):
+        precision_at([[0.5, 1.0]], 1)

@@ -42,13 +42,17 @@ from .features.dense_sift import DenseSIFT as DenseSIFT
 from .features.extraction import FeatureExtractor as FeatureExtractor
 from .features.geometric_blur import GeometricBlur as GeometricBlur
 from .features.gist import Gist as Gist
+from .features.laplacian import MultiscalePatches as MultiscalePatches
 from .features.lbp import LocalBinaryPatterns as LocalBinaryPatterns
 from .features.projection import BagPCA as BagPCA
 from .features.projection import PerDescriptor as PerDescriptor
 from .images import ImageError as ImageError
 from .images import load_image as load_image
 from .metrics import average_precision as average_precision
+from .metrics import mean_average_precision as mean_average_precision
 from .metrics import mean_class_accuracy as mean_class_accuracy
+from .metrics import precision_at as precision_at
+from .metrics import top_four_score as top_four_score
 from .mixture.adaptation import MAPAdaptation as MAPAdaptation
 from .mixture.adaptation import Mixtures as Mixtures
 from .mixture.gaussian import UniversalMixture as UniversalMixture
@@ -61,6 +65,7 @@ from .recipes import add_recipe as add_recipe
 from .recipes import make_recipe as make_recipe
 from .registry import storable as storable
 from .runtime import runtime_context as runtime_context
+from .search.index import SearchIndex as SearchIndex
 from .similarity.base import Kernel as Kernel
 from .similarity.definite import DefiniteKernel as DefiniteKernel
 from .similarity.graph.kernel import DiffusionKernel as DiffusionKernel
@@ -74,6 +79,7 @@ from .similarity.sets.kernel import SetKernel as SetKernel
 from .similarity.sets.minimum_distance import MinimumDistanceKernel as MinimumDistanceKernel
 from .similarity.sets.pyramid_match import PyramidMatchKernel as PyramidMatchKernel
 from .similarity.sets.spatial_match import SpatialPyramidMatch as SpatialPyramidMatch
+from .similarity.smp import SMPSimilarity as SMPSimilarity
 from .similarity.union import KernelUnion as KernelUnion
 
 __version__: str

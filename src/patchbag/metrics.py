@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How good the answers are: mean per-class accuracy and PASCAL VOC average precision.
+"""How good the answers are: mean per-class accuracy, PASCAL VOC average precision, and figures of searches.
 
 **Mean per-class accuracy** (Scene-15, Caltech): the share of right answers in each class, averaged over the classes, so
 that a class with many test images weighs no more than a rare one.
@@ -16,6 +16,13 @@ As in the VOC devkit:
 * equal scores keep the order in which they are given (a stable sort of -score), so that a constant classifier's figure
   depends on the order of the images.  Shuffle them if scores tie; scikit-learn's ``average_precision_score``
   treats ties as one step, and does not make precision non-increasing.
+
+**Searches** are judged by ranked lists of what is relevant, one row per query, the query itself left out:
+
+* precision at n: the share of relevant images among the first n (piro2010 §2.4.3.4: n = 100);
+* mean average precision: precision at the rank of every relevant image, averaged over these, then over queries;
+* Holidays (Jégou et al. 2008): the same, but with the area below the precision-recall curve by the trapezoidal rule;
+* UKBench (Nistér & Stewénius 2006): how many of the first four are of the query's group of four, itself included.
 
 Deviation: recall >= r is decided in whole numbers, 10 t_k >= i P.  The devkit compares floating-point numbers, in which
 3 * 0.1 > 3 / 10, and so can miss a recall that is exactly 0.3, 0.6 or 0.7.
@@ -85,3 +92,63 @@ def average_precision(
     # found rises, so the first rank with 10 t >= i P is where recall >= i / 10 begins
     begins = np.searchsorted(10 * found, np.arange(11) * total, side="left")
     return float(best[begins].mean())
+
+
+def precision_at(relevant: Any, n: int) -> float:
+    """Share of relevant images among the first n, averaged over queries.
+
+    Parameters
+    ----------
+    relevant : (queries, ranks) bool, best rank first
+
+    >>> precision_at([[True, False, True], [False, False, True]], 2)
+    0.25
+    """
+    ranked = _ranked(relevant)
+    if not 1 <= n <= ranked.shape[1]:
+        raise ValueError(f"n must be between 1 and the {ranked.shape[1]} ranks there are, got {n}")
+    return float(ranked[:, :n].mean())
+
+
+def mean_average_precision(relevant: Any, rule: Literal["ranks", "holidays"] = "ranks") -> float:
+    """Average precision of ranked lists, averaged over queries; queries without a relevant image do not count.
+
+    Parameters
+    ----------
+    relevant : (queries, ranks) bool, best rank first, of the whole collection without the query
+    rule : "ranks" for the mean of the precisions at relevant ranks, "holidays" for trapezoids
+
+    >>> mean_average_precision([[True, False, True]])
+    0.8333333333333333
+    """
+    ranked = _ranked(relevant)
+    if rule not in ("ranks", "holidays"):
+        raise ValueError(f'rule must be "ranks" or "holidays", got {rule!r}')
+    total = ranked.sum(axis=1)
+    if not total.any():
+        raise ValueError("mean average precision is undefined: no query has a relevant image")
+    found, rank = np.cumsum(ranked, axis=1), np.arange(1, ranked.shape[1] + 1)
+    precision = found / rank
+    if rule == "holidays":  # the precision just before a relevant image is 1 at the first rank
+        before = np.where(rank == 1, 1.0, (found - ranked) / np.maximum(rank - 1, 1))
+        precision = (precision + before) / 2
+    sums = (precision * ranked).sum(axis=1)
+    return float((sums[total > 0] / total[total > 0]).mean())
+
+
+def top_four_score(relevant: Any) -> float:
+    """UKBench's score between 0 and 4: relevant images among the first four, the query counted as found.
+
+    ``relevant (queries, ranks)`` leaves the query out; its three companions are relevant.
+
+    >>> top_four_score([[True, True, False, True]])
+    3.0
+    """
+    return 1.0 + float(_ranked(relevant)[:, :3].sum(axis=1).mean())
+
+
+def _ranked(relevant: Any) -> np.ndarray:
+    ranked = np.asarray(relevant)
+    if ranked.ndim != 2 or ranked.dtype != bool or not ranked.size:
+        raise ValueError(f"expected ranked lists (queries, ranks) of True and False, got {ranked.dtype} {ranked.shape}")
+    return ranked

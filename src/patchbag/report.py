@@ -7,8 +7,6 @@ where the time went.  Figures are inline SVG.
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -17,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from patchbag.evaluation import Evaluation
+from patchbag.thumbnails import thumbnail
 
 THUMBNAILS = 24
-THUMBNAIL_SIDE = 144
 SMALL_SIDE = 96
 
 STYLE = """
@@ -213,23 +211,6 @@ def prototypes_html(e: Evaluation) -> str:
         "<section><h2>The images that vote</h2><p>Training images with the largest weights, in the first split. Under the "
         f"mistakes above: those that decided.</p>{''.join(rows)}</section>"
     )
-
-
-def thumbnail(path: str, side: int = 2 * THUMBNAIL_SIDE) -> str:
-    """A small JPEG of the image as a data address; empty if it cannot be read any more."""
-    from PIL import Image
-
-    from patchbag.images import ImageError, load_image
-
-    try:
-        array = load_image(path, mode="rgb", max_side=4 * THUMBNAIL_SIDE).array
-    except ImageError:
-        return ""
-    image = Image.fromarray(np.clip(array, 0, 255).astype(np.uint8))
-    image.thumbnail((side, side))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def failures_html(failures: list[Any]) -> str:

@@ -31,11 +31,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import sklearn.utils
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
-from threadpoolctl import ThreadpoolController
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
+# joblib and scikit-learn are imported where they are used: a search in a built index needs neither, and they are slow
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -96,6 +97,8 @@ def runtime_context(
     try:
         with ExitStack() as stack:
             if n_jobs is not None:
+                from joblib import effective_n_jobs, parallel_config
+
                 stack.enter_context(parallel_config(n_jobs=n_jobs))
                 stack.enter_context(_pools().limit(limits=effective_n_jobs()))
             yield _context.get()
@@ -105,16 +108,22 @@ def runtime_context(
 
 def check_random_state(random_state: Any) -> Any:
     """A generator from an estimator's ``random_state``; None asks the context for its seed."""
+    import sklearn.utils
+
     return sklearn.utils.check_random_state(_context.get().seed if random_state is None else random_state)
 
 
 def count_workers(n_jobs: int | None = None) -> int:
     """The number of workers that ``n_jobs`` means here."""
+    from joblib import effective_n_jobs
+
     return int(effective_n_jobs(n_jobs))
 
 
 @cache
 def _pools() -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController
+
     return ThreadpoolController()  # looks at every loaded library: milliseconds, so once
 
 
@@ -187,6 +196,8 @@ def parallel_map(
         if workers <= 1:
             yield from map(function, jobs)
             return
+        from joblib import Parallel, delayed
+
         how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": prefer}
         pool = Parallel(n_jobs=workers, return_as="generator", **how)
         here = partial(_call, function, os.getpid(), _context.get())  # jobs may be sent off by a thread of joblib's

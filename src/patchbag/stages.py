@@ -23,6 +23,7 @@ from patchbag.features.deep import DeepPatches
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.geometric_blur import GeometricBlur
 from patchbag.features.gist import Gist
+from patchbag.features.laplacian import MultiscalePatches
 from patchbag.features.lbp import LocalBinaryPatterns
 from patchbag.features.projection import BagPCA
 from patchbag.mixture.adaptation import MAPAdaptation
@@ -82,6 +83,11 @@ def gist() -> Gist:
     return Gist()
 
 
+def multiscale_patches() -> MultiscalePatches:
+    """SMP: neighbourhoods of Laplacian pyramid coefficients."""
+    return MultiscalePatches()
+
+
 FEATURES: dict[str, Callable[[], Any]] = {
     "sift": sift,
     "sift-contrast": contrasted_sift,
@@ -91,6 +97,7 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "deep-pooled": deep_pooled,
     "gist": gist,
     "lbp": LocalBinaryPatterns,
+    "smp": multiscale_patches,
 }
 
 # --- representations -------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command line: demo, train, predict, evaluate, active, recipes, reproduce, cache.
+"""The command line: demo, train, predict, evaluate, active, index, search, duplicates, recipes, reproduce, cache.
 
 Results go to standard output, progress and messages to standard error.  Heavy modules are imported by the command that
 needs them, so that ``patchbag --help`` answers at once.
 
 ``options`` holds the application and what commands share, ``files`` what they read and write, ``screen`` what they
-print; the commands are in ``categorize``, ``prediction``, ``active`` and ``explore``.
+print; the commands are in ``categorize``, ``prediction``, ``active``, ``search`` and ``explore``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Annotated
 
 import typer
 
-from patchbag.cli import active, categorize, explore, prediction, screen
+from patchbag.cli import active, categorize, explore, prediction, screen, search
 from patchbag.cli.options import app, parse_settings
 
-__all__ = ["active", "app", "categorize", "explore", "main", "parse_settings", "prediction"]
+__all__ = ["active", "app", "categorize", "explore", "main", "parse_settings", "prediction", "search"]
 
 
 def main() -> None:
@@ -50,4 +50,4 @@ def patchbag(
         bool, typer.Option("--version", callback=version_callback, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Categorise images by their local features, and say how sure it is."""
+    """Categorise and search images by their local features, and say how sure it is."""

@@ -129,10 +129,17 @@ def reproduce(
 def cache_command(
     clear: Annotated[bool, typer.Option("--clear", help="Delete the stored features.")] = False,
 ) -> None:
-    """Show the store of image features, or clear it."""
+    """Show the store of image features and indexes, or clear it."""
     from patchbag.collection.store import Store
+    from patchbag.search.folder_index import clear_indexes, list_indexes
 
     if clear:
-        screen.result(f"removed {Store().clear()} entries")
+        cleared = f"removed {Store().clear()} entries"
+        screen.result(cleared + _of_indexes(clear_indexes()))
     info = Store().info()
-    screen.result(f"{info.folder}: {info.entries} images, {info.bytes / 1e6:.1f} of {info.max_bytes / 1e6:.0f} MB")
+    used = f"{info.entries} images, {info.bytes / 1e6:.1f} of {info.max_bytes / 1e6:.0f} MB"
+    screen.result(f"{info.folder}: {used}" + _of_indexes(len(list_indexes())))
+
+
+def _of_indexes(number: int) -> str:
+    return f", {number} search index{'' if number == 1 else 'es'}" if number else ""

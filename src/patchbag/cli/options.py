@@ -29,7 +29,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Categorise images by their local features, and say how sure it is.",
+    help="Categorise and search images by their local features, and say how sure it is.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

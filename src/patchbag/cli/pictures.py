@@ -51,6 +51,15 @@ def picture(path: str | os.PathLike[str], means: str) -> str:
     return {"kitty": kitty, "iterm": iterm, "sixel": sixels, "blocks": half_blocks}[means](image)
 
 
+def small_picture(path: str, width: int) -> str:
+    """The same as half blocks, so many characters wide: lines that fit into a table."""
+    try:
+        array = load_image(path, mode="rgb", max_side=4 * width, name=Path(path).name).array
+    except ImageError:
+        return ""
+    return half_blocks(Image.fromarray(np.clip(np.rint(array), 0, 255).astype(np.uint8)), width)
+
+
 def half_blocks(image: Image.Image, width: int = WIDTH) -> str:
     """Two pixels per character, one above the other."""
     width = min(width, image.width)

@@ -85,6 +85,20 @@ def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.update(task, advance=1)
 
 
+@contextlib.contextmanager
+def reporting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that appears with the first report, ``report(done, total)``: what is fast shows none."""
+    with contextlib.ExitStack() as stack:
+        steps: list[Callable[[], None]] = []
+
+        def report(done: int, total: int) -> None:
+            if done <= 1 or not steps:
+                steps[:] = [stack.enter_context(counting(what, total))]
+            steps[-1]()
+
+        yield report
+
+
 def list_failures(failures: list[Any], total: int) -> None:
     """Say which files were left out; long lists are cut, never silently."""
     if not failures:

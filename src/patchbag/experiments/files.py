@@ -26,14 +26,15 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "voc": (("data", "run"), ("name", "recipe")),
     "active": (("data", "recipe", "criteria", "at"), ()),
     "pool": (("data", "recipe", "criteria", "at"), ()),
+    "retrieval": (("data", "at", "run"), ("name", "by")),
     "toy": ((), ()),
     "discount": ((), ()),
     "mixture-cost": ((), ()),
     "ripley": (("at",), ()),
     "uci": (("tables",), ()),
 }
-TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier")
-COUNTS = ("splits", "train_per_class", "test_per_class", "folds")
+TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier", "by")
+COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
@@ -41,6 +42,7 @@ RULES: dict[str, list[Any]] = {
     **{key: [dict] for key in ("settings", "over", "strategies", "tables")},
     "whole": ["boolean"],
     "pool": ["boolean"],
+    "diffuse": ["boolean"],
     "features": [str, list],
     "seed": [Interval(Integral, 0, None, closed="left")],
 }

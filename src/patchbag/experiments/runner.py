@@ -45,6 +45,7 @@ from typing import Any
 
 from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.points import ripley_curves, uci_table
+from patchbag.experiments.retrieval import retrieval_table
 from patchbag.experiments.studies import discount_curves, mixture_cost, toy_example
 from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
 
@@ -54,6 +55,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "voc": voc_table,
     "active": active_curves,
     "pool": pool_curves,
+    "retrieval": retrieval_table,
     "toy": toy_example,
     "discount": discount_curves,
     "mixture-cost": mixture_cost,

@@ -35,12 +35,12 @@ from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from PIL import Image
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from patchbag.features import grid
 from patchbag.features.extraction import Described, FeatureExtractor
 from patchbag.features.networks import Network, Normalization, open_network
+from patchbag.features.networks.preparation import DEFAULT_MODEL, prepare
 from patchbag.images import MAX_PIXELS, MAX_SIDE, Mode
 
 NORMALIZATIONS: dict[str, Normalization] = {
@@ -52,18 +52,6 @@ RECENT = 128  # images whose outputs are kept, at 0.2 MB each
 LEADING_TOKENS = (0, 1, 2, 5)  # none; class; class and distillation; class and four registers
 
 Outputs = list[dict[str, np.ndarray]]
-
-
-def prepare(image: np.ndarray, size: int, normalization: Normalization) -> np.ndarray:
-    """An RGB image on the scale 0..255, squashed to (3, size, size), normalized; float32."""
-    if image.dtype != np.uint8:
-        image = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    squashed = Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC)
-    mean, std = (np.array(part, np.float32)[:, None, None] * 255 for part in normalization)
-    planes = np.asarray(squashed).transpose(2, 0, 1).astype(np.float32, order="C")
-    planes -= mean
-    planes /= std
-    return planes
 
 
 def as_map(output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +130,7 @@ class DeepPatches(FeatureExtractor):
 
     def __init__(
         self,
-        model: Any = "efficientnet-lite2",
+        model: Any = DEFAULT_MODEL,
         *,
         output: str = "map",
         size: int | Sequence[int] | None = None,

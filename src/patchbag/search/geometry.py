@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Whether two images show the same picture, or one a part of the other: aligned by local features, then compared.
+
+1. **Keypoints.**  At most ``KEYPOINTS`` ORB keypoints (Rublee et al. 2011) of the grey image, no side longer than
+   ``SIDE``, each described by 256 bits; simpler ones than SIFT will do here, where the last step decides.
+2. **Matches.**  Keypoints that are each other's nearest by the number of bits that differ.
+3. **Alignment.**  The rotation, scale and shift that most matches agree with (RANSAC, Fischler & Bolles 1981; OpenCV's
+   ``estimateAffinePartial2D``).
+4. **Agreement.**  One image is warped onto the other; over their overlap, blurred, the normalised correlation of grey
+   levels tells copies from other pictures.  It does not see changes of brightness and contrast, and little of changes
+   of colour:
+
+.. math:: r = \frac{\sum_p (a_p - \bar a)(b_p - \bar b)}{\sqrt{\sum_p (a_p - \bar a)^2 \sum_p (b_p - \bar b)^2}}
+
+   A series of shots agrees as a whole, and disagrees where something moved.  So the correlation is also taken in each
+   of ``BLOCKS`` × ``BLOCKS`` parts that show something, and agreement is the smaller one of that of the whole and the
+   lower quartile of the parts.
+
+Where nothing was moved (a copy that was resized, compressed or recoloured) the last step alone is enough, without
+keypoints: the images lie on each other as they are.
+
+**Cost.**  Each image is decoded and looked at once; of a pair, all keypoints are compared with all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import cv2
+import numpy as np
+
+from patchbag.features.extraction import single_threaded_opencv
+from patchbag.images import load_image
+
+SIDE = 256
+KEYPOINTS = 500
+BITS = 64  # of 256 that may differ in a match
+TOLERANCE = 4.0  # pixels by which a match may miss the alignment
+LEAST = 8  # matches that agree
+BLUR = 1.5
+BLOCKS = 8
+FEW = 4  # parts that show something, below which only the whole counts
+FLAT = 4.0  # deviation of grey levels below which a part shows nothing
+WORTH = 0.7  # correlation of small squares from which on a closer look is worth it
+WHOLE = 32  # side of the small square in which whole images are compared
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is needed of an image: blurred grey levels, keypoints ``(n, 2)`` and their descriptors ``(n, 32)`` bytes."""
+
+    grey: np.ndarray
+    small: np.ndarray
+    points: np.ndarray
+    descriptors: np.ndarray
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How well one image lies on another: matches that agree, agreement, the share of the smaller one that overlaps.
+
+    ``scale`` is the size of the second image's things in the first one's pixels; 1 with ``moved=False`` for whole
+    images that lie on each other.
+    """
+
+    matches: int
+    agreement: float
+    overlap: float
+    scale: float
+    moved: bool
+
+
+NONE = Alignment(0, 0.0, 0.0, 1.0, True)
+
+
+def look(source: Any, keypoints: bool = True) -> Picture:
+    """Grey levels and keypoints of an image; ImageError where it cannot be read."""
+    grey = np.clip(load_image(source, mode="grey", max_side=SIDE).array, 0, 255).astype(np.uint8)
+    with single_threaded_opencv:
+        small = cv2.resize(grey, (WHOLE, WHOLE), interpolation=cv2.INTER_AREA).astype(np.float32)
+        points, descriptors = np.empty((0, 2), np.float32), np.empty((0, 32), np.uint8)
+        if keypoints:
+            found, described = cv2.ORB.create(KEYPOINTS, fastThreshold=8).detectAndCompute(grey, None)
+            if len(found):
+                points, descriptors = np.array([keypoint.pt for keypoint in found], np.float32), described
+        blurred = cv2.GaussianBlur(grey, (0, 0), BLUR)
+    return Picture(blurred, small, points, descriptors)
+
+
+def correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Normalised correlation of two arrays of numbers; 0 where one of them is constant."""
+    a, b = a - a.mean(), b - b.mean()
+    scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float((a * b).sum()) / scale if scale > 1e-6 * a.size else 0.0
+
+
+def agreement(a: np.ndarray, b: np.ndarray, mask: np.ndarray) -> float:
+    """How well two grey images of one size agree where the mask is true, as a whole and in its parts; at most 1."""
+    if mask.sum() < WHOLE**2 / 4:
+        return 0.0
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    whole = correlation(a[mask], b[mask])
+    parts = []
+    ys, xs = (np.linspace(0, side, BLOCKS + 1).astype(int) for side in a.shape)
+    for top, bottom in pairwise(ys):
+        for left, right in pairwise(xs):
+            here = slice(top, bottom), slice(left, right)
+            if mask[here].mean() < 0.9:
+                continue
+            deviations = float(a[here].std()), float(b[here].std())
+            if min(deviations) >= FLAT:
+                parts.append(correlation(a[here], b[here]))
+            elif max(deviations) >= 3 * FLAT:  # there is something in one of them only
+                parts.append(0.0)
+    return min(whole, float(np.percentile(parts, 25))) if len(parts) >= FEW else whole
+
+
+def match(a: Picture, b: Picture) -> tuple[np.ndarray, np.ndarray]:
+    """Points of both images that are each other's nearest by their descriptors."""
+    if min(len(a.points), len(b.points)) < LEAST:
+        return a.points[:0], b.points[:0]
+    with single_threaded_opencv:
+        pairs = cv2.BFMatcher(cv2.NORM_HAMMING, crossCheck=True).match(a.descriptors, b.descriptors)
+    index = np.array([(p.queryIdx, p.trainIdx) for p in pairs if p.distance <= BITS], np.int64).reshape(-1, 2)
+    return a.points[index[:, 0]], b.points[index[:, 1]]
+
+
+def lie_as_they_are(a: Picture, b: Picture) -> Alignment:
+    """Two whole images on each other."""
+    found = correlation(a.small, b.small)
+    if found >= WORTH:
+        with single_threaded_opencv:
+            stretched = cv2.resize(b.grey, (a.grey.shape[1], a.grey.shape[0]), interpolation=cv2.INTER_AREA)
+        found = min(found, agreement(a.grey, stretched, np.ones(a.grey.shape, bool)))
+    return Alignment(0, found, 1.0, 1.0, False)
+
+
+def align(a: Picture, b: Picture) -> Alignment:
+    """The second image warped onto the first one, by the matches that agree."""
+    here, there = match(a, b)
+    if len(here) < LEAST:
+        return NONE
+    with single_threaded_opencv:
+        cv2.setRNGSeed(0)
+        warp, inside = cv2.estimateAffinePartial2D(there, here, ransacReprojThreshold=TOLERANCE, maxIters=500)
+        agreeing = 0 if inside is None else int(inside.sum())
+        if warp is None or agreeing < LEAST:
+            return NONE
+        scale = float(np.hypot(warp[0, 0], warp[1, 0]))
+        size = a.grey.shape[1], a.grey.shape[0]
+        warped = cv2.warpAffine(b.grey, warp, size, flags=cv2.INTER_LINEAR)
+        mask = cv2.warpAffine(np.ones(b.grey.shape, np.uint8), warp, size, flags=cv2.INTER_NEAREST) > 0
+    smaller = min(a.grey.size, b.grey.size * scale**2)
+    overlap = float(mask.sum()) / max(smaller, 1.0)
+    return Alignment(agreeing, agreement(a.grey, warped, mask), min(overlap, 1.0), scale, True)

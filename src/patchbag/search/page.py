@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Results of a search as one HTML page of thumbnails: no scripts, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from patchbag.thumbnails import thumbnail
+
+STYLE = """
+body { font: 15px/1.4 system-ui, sans-serif; color: #1d2733; background: #f6f8fa; margin: 0; padding: 24px }
+h1 { font-size: 22px; margin: 0 0 16px }
+section { background: #fff; border: 1px solid #dde3ea; border-radius: 10px; padding: 16px; margin: 0 0 16px }
+section { display: grid; gap: 14px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)) }
+figure { margin: 0 } img { width: 100%; aspect-ratio: 1; object-fit: contain; border-radius: 6px; background: #eef2f6 }
+figcaption { font-size: 13px; overflow-wrap: anywhere } small { color: #5b6876 }
+.query img { outline: 3px solid #2b66b1 }
+"""
+
+
+def write_page(path: str | Path, title: str, rows: Sequence[Sequence[tuple[str, str]]]) -> Path:
+    """Write a page with one row of images per query or group; each image is (path, caption), the first one marked."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sections = "\n".join(f"<section>{''.join(_figures(row))}</section>" for row in rows)
+    text = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} · patchbag</title><style>{STYLE}</style></head><body><h1>{escape(title)}</h1>
+{sections}
+</body></html>"""
+    # names of files need not be text in any encoding: what is not is shown by its code
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    return path
+
+
+def _figures(row: Sequence[tuple[str, str]]) -> list[str]:
+    return [
+        f'<figure{" class=query" if i == 0 else ""}><img alt="" loading="lazy" src="{thumbnail(image)}">'
+        f"<figcaption>{escape(caption)}<br><small>{escape(image)}</small></figcaption></figure>"
+        for i, (image, caption) in enumerate(row)
+    ]

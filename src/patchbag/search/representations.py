@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What images can be searched by: named representations, each a few lines.
+
+A representation has one or more parts.  A part takes a feature of ``stages.FEATURES``, encodes each image by steps that
+are learned on the collection (a universal mixture and Fisher vectors, for example), and reduces the encodings to
+vectors of unit length (:mod:`patchbag.search.axes`); the vectors of several parts stand side by side, equally long.
+Images are compared by the angle of their vectors, (``metric="kl"``) their histograms by Kullback-Leibler, or
+(``metric="smp"``) their patches as sets, without vectors.
+
+``REPRESENTATIONS`` takes new ones: ``REPRESENTATIONS["mine"] = Representation("mine", "…", (Part("sift", steps),))``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Steps = list[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A feature and how it becomes one vector per image.
+
+    ``steps`` make an encoding (n, width) of bags and are fitted on the collection; None takes the one descriptor that a
+    network pools an image to, after a square root that tames its large numbers.  ``dimension`` of the principal axes
+    are kept, None for all; ``power`` of their deviations divides them.
+    """
+
+    features: str
+    steps: Callable[[], Steps] | None = None
+    dimension: int | None = None
+    power: float = 0.0
+
+
+@dataclass(frozen=True)
+class Representation:
+    """Parts, and how their vectors are compared."""
+
+    name: str
+    summary: str
+    parts: tuple[Part, ...]
+    metric: Literal["cosine", "kl", "smp"] = "cosine"
+    version: int = 1  # counts up when the same name begins to give other vectors
+
+
+def _fisher(components: int, dimension: int) -> Callable[[], Steps]:
+    def steps() -> Steps:
+        from patchbag.encodings.fisher import FisherVector
+        from patchbag.stages import PYRAMID, encoded, universal
+
+        return encoded(universal(8, components, dimension, PYRAMID), FisherVector(), ["power", "l2"])
+
+    return steps
+
+
+def _vlad() -> Steps:
+    from patchbag.encodings.normalize import Normalizer
+    from patchbag.encodings.vlad import VLAD
+    from patchbag.stages import universal
+
+    return [("statistics", universal(8, 64, 64)), ("encoding", VLAD()), ("normalize", Normalizer(["power", "l2"]))]
+
+
+def _words() -> Steps:
+    from patchbag.stages import words
+
+    return words()
+
+
+DEEP = Part("deep-pooled")
+AXES = 128
+SIFT = Part("sift", _fisher(64, 64), AXES)
+COLOR = Part("color", _fisher(64, 32), AXES)
+
+REPRESENTATIONS: dict[str, Representation] = {
+    one.name: one
+    for one in (
+        Representation("deep", "what is in the image: pooled vectors of a network", (DEEP,)),
+        Representation("fisher", "gradients and colours of patches: Fisher vectors of both", (SIFT, COLOR)),
+        Representation("sift", "gradients of patches: Fisher vectors", (SIFT,)),
+        Representation("color", "colours of patches: Fisher vectors", (COLOR,)),
+        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _vlad, AXES),)),
+        Representation("smp", "multiscale patches: sets under KL by nearest neighbours", (Part("smp"),), "smp"),
+        Representation("words", "gradients of patches: histograms of words under KL", (Part("sift", _words),), "kl"),
+    )
+}
+
+
+def find_representation(name: str) -> Representation:
+    """The representation of that name; ValueError with a hint where there is none."""
+    if name not in REPRESENTATIONS:
+        close = difflib.get_close_matches(name, REPRESENTATIONS, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(REPRESENTATIONS)}"
+        raise ValueError(f"images cannot be searched by {name!r}; {hint}")
+    return REPRESENTATIONS[name]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands index and search, as a person or a pipe sees them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from patchbag.cli import app, screen
+from patchbag.cli.search import read_query
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def photos(picture_folder):
+    """Three images of each of two classes."""
+    shutil.rmtree(picture_folder / "diagonals")
+    for folder in ("bars", "stripes"):
+        for path in sorted((picture_folder / folder).iterdir())[3:]:
+            path.unlink()
+    return picture_folder
+
+
+def run(*arguments: object, data: bytes | None = None):
+    return CliRunner().invoke(app, [str(a) for a in arguments], input=data)
+
+
+def test_a_folder_is_indexed_once_and_searched(photos):
+    result = run("index", photos)
+    assert result.exit_code == 0 and "6 images by deep (6 new" in result.stdout
+    assert "nothing new" in run("index", photos).stdout
+    result = run("search", photos, photos / "bars" / "00.png", "--top", 2)
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [row[0] for row in rows] == [str(photos / "bars" / "00.png")] * 2
+    assert all("bars/" in row[1] for row in rows) and 0 < float(rows[0][2]) <= float(rows[1][2])
+
+
+def test_search_makes_the_index_itself_and_prints_one_json_line_per_query(photos):
+    (photos / "broken.jpg").write_text("text")
+    queries = [photos / "bars" / "00.png", photos / "broken.jpg"]
+    result = run("search", photos, *queries, "--top", 3, "--json")
+    good, bad = [json.loads(line) for line in result.stdout.splitlines()]
+    assert good["query"] == str(queries[0]) and len(good["results"]) == 3
+    assert set(good["results"][0]) == {"image", "distance"}
+    assert "is not an image" in bad["error"]
+    assert "left out 1 file of 7" in result.stderr and "broken.jpg" in result.stderr
+
+
+def test_standard_input_is_a_query_and_an_address_is_none(photos):
+    data = (photos / "stripes" / "24.png").read_bytes()
+    result = run("search", photos, "-", "--top", 1, "--json", data=data)
+    assert json.loads(result.stdout)["results"] == [{"image": str(photos / "stripes" / "24.png"), "distance": 0.0}]
+    with pytest.raises(ValueError, match="nothing is fetched from a network"):
+        read_query("https://example.org/a.jpg")
+
+
+def test_a_query_that_cannot_be_read_is_named_and_the_status_says_so(photos):
+    result = run("search", photos, "nowhere.jpg")
+    assert result.exit_code == 1 and "nowhere.jpg: there is no such file" in result.stderr
+
+
+def test_results_can_be_a_page_of_thumbnails(photos):
+    result = run("search", photos, photos / "bars" / "00.png", "--page", "out/found.html", "--top", 2)
+    assert result.exit_code == 0
+    text = Path("out/found.html").read_text(encoding="utf-8")
+    assert text.count("data:image/jpeg") == 3 and "bars" in text and "<script" not in text
+
+
+def test_on_a_terminal_results_are_a_table_with_pictures(photos, monkeypatch):
+    console = Console(force_terminal=True, width=150, record=True, color_system="truecolor")
+    monkeypatch.setattr(screen, "out", console)
+    assert run("search", photos, photos / "bars" / "00.png", "--top", 2).exit_code == 0
+    text = console.export_text()
+    assert "distance" in text and text.count("▀") > 40
+
+
+def test_a_part_of_the_query_is_four_numbers(photos):
+    result = run("search", photos, photos / "bars" / "00.png", "--crop", "0,0,0.5,1", "--top", 1)
+    assert result.exit_code == 0 and result.stdout.count("\t") == 2
+    for wrong in ("1,2", "a,b,c,d", "0.5,0,0.4,1"):
+        assert run("search", photos, photos / "bars" / "00.png", "--crop", wrong).exit_code == 1
+
+
+def test_clearing_the_cache_clears_the_indexes(photos):
+    run("index", photos)
+    assert "1 search index" in run("cache").stdout
+    assert "1 search index" in run("cache", "--clear").stdout
+    assert "search index" not in run("cache").stdout
