@@ -18,7 +18,7 @@ ORDER = [
     ["features"],
     ["mixture"],
     ["encodings"],
-    ["similarity"],
+    ["similarity", "neighbors"],
     ["classifiers"],
     ["active"],
     ["collection"],
