@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracles import bregman as oracle
 from scipy.spatial.distance import jensenshannon
 
+from oracles import bregman as oracle
 from patchbag.neighbors import coordinates
 from patchbag.neighbors.divergences import GENERATORS, Generator, binary_entropy, hessian_cut, mahalanobis, smooth
 

@@ -103,12 +103,13 @@ class Generator:
 
     def dual(self) -> Generator:
         """The generator of the conjugate; the simplex is not kept."""
+        hessian = self.hessian
         return Generator(
             f"dual of {self.name}",
             self.conjugate,
             self.inverse_gradient,
             self.gradient,
-            None if self.hessian is None else lambda y: 1 / self.hessian(self.inverse_gradient(y)),  # type: ignore[misc]
+            None if hessian is None else lambda y: 1 / hessian(self.inverse_gradient(y)),
             *_range(self),
             None if self.code is None else co.CONJUGATE[self.code],
         )
@@ -125,8 +126,10 @@ def _range(generator: Generator) -> tuple[float, float]:
     return known.get(generator.code, (-np.inf, np.inf))
 
 
-def _separable(name: str, code: int, f: RowFunction, *functions: RowFunction, **more: Any) -> Generator:
-    return Generator(name, lambda x: f(x).sum(axis=-1), *functions, code=code, **more)
+def _separable(
+    name: str, code: int, f: RowFunction, slope: RowFunction, inverse: RowFunction, second: RowFunction, **more: Any
+) -> Generator:
+    return Generator(name, lambda x: f(x).sum(axis=-1), slope, inverse, second, code=code, **more)
 
 
 def _shannon(name: str, simplex: bool) -> Generator:
@@ -223,11 +226,12 @@ def smooth(X: np.ndarray, generator: Generator, smoothing: float) -> np.ndarray:
         if generator.simplex:
             with np.errstate(divide="ignore", invalid="ignore"):
                 X = X / total
-    bad = ~((X > generator.lower) & (X < generator.upper))
-    if bad.any():
-        place = tuple(int(i) for i in np.argwhere(bad)[0])
+    low, high = generator.lower, generator.upper
+    good = (low < X) & (high > X)
+    if not good.all():
+        place = tuple(int(i) for i in np.argwhere(~good)[0])
         raise ValueError(
-            f"the {generator.name} divergence needs entries between {generator.lower:g} and {generator.upper:g}: entry "
+            f"the {generator.name} divergence needs entries between {low:g} and {high:g}: entry "
             f"{place[-1]} of row {place[0]} is {X[place]:g}"
             + ("; smoothing > 0 takes care of zeros, not of empty or negative rows" if generator.lower == 0 else "")
         )

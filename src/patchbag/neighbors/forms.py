@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Every side of a Bregman divergence as an inner product of what a query is and what a point is.
+
+With the conjugate, :math:`D_F(p \| q) = F(p) + F^*(\nabla F(q)) - \langle p, \nabla F(q) \rangle`.  So for each side
+there are vectors φ of the query and ψ of the point, and a convex function h with conjugate h*, such that
+
+.. math:: D = h(\varphi) + h^*(\psi) - \langle \varphi, \psi \rangle :
+
+=============  ==============  ==============  ===========================
+side           φ(query)        ψ(point)        h
+=============  ==============  ==============  ===========================
+right          q               ∇F(x)           F
+left           ∇F(q)           x               F*
+mixed          [l, ∇F(r)]      [∇F(x), x]      (1 − α) F and α F*
+=============  ==============  ==============  ===========================
+
+with the weights 1 − α and α on the two halves of ψ; symmetric is mixed with α = ½.  Matrix products, trees and samples
+see φ, ψ, h*(ψ) (the *bias*) and h alone, so that they need not know the side: mixed balls with two centres (piro2010,
+after 3.20) are ordinary balls of twice the dimension.
+
+**Precision.**  Scores :math:`s = b - \langle \varphi - \nu, \psi - \mu \rangle`, with :math:`b = h^*(\psi) -
+\langle \nu, \psi - \mu \rangle`, differ from D by a number that depends on the query alone, and are computed in
+float32.  μ and ν are means, taken off in float64, because rounding errors grow with the magnitude of what is
+multiplied.  For any order of summation (Higham 2002, §3.1)
+
+.. math:: |\hat s - s| \le \varepsilon = 1.01 \, u \, \big[ (D + 4) \textstyle\sum_j |\varphi_j - \nu_j| \max_x
+          |\psi_j - \mu_j| + 3 \max |b| \big] + \text{the same of float64, not centred},
+
+u = 2⁻²⁴.  A point that is among the k nearest has a score of at most the k-th smallest score + 2ε; those points are the
+*candidates*, whose divergences are computed again in float64 by definition.  So the neighbours are those of float64,
+and equal divergences come in the order of the points.  Where float32 overflows, float64 takes its place, u = 2⁻⁵³.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from patchbag.neighbors import coordinates as co
+from patchbag.neighbors.divergences import GENERATORS, Generator, smooth
+
+# float64's share of the bound: generous, as the direct formulas lose a few digits more than a product does
+FINE = 2.0**-49
+
+
+@dataclass(frozen=True)
+class Form:
+    """A divergence and a side.
+
+    Parameters
+    ----------
+    generator : of the divergence
+    mixing : α of eq. 3.20: 0 is the right side, 1 the left, ½ the symmetrised divergence
+    smoothing : of zeros, see ``divergences``
+    """
+
+    generator: Generator
+    mixing: float = 0.0
+    smoothing: float = 0.0
+
+    @property
+    def inner(self) -> Generator:
+        """The generator that cleaned rows are compared by."""
+        return self.generator if self.generator.root is None else GENERATORS["squared_euclidean"]
+
+    @property
+    def parts(self) -> list[tuple[bool, float]]:
+        """(whether it is the right side, weight) of each half."""
+        return [(right, w) for right, w in ((True, 1 - self.mixing), (False, self.mixing)) if w > 0]
+
+    def codes(self) -> tuple[int, int]:
+        """Codes of h of the two halves, for compiled loops; twice the same where there is one half."""
+        code = self.inner.code
+        assert code is not None
+        left = co.LOG_SUM if self.inner.simplex else co.CONJUGATE[code]
+        found = [code if right else left for right, _ in self.parts]
+        return found[0], found[-1]
+
+    def weights(self) -> np.ndarray:
+        """(2,) weights of the two halves; the second is 0 where there is one half."""
+        return np.array([*(w for _, w in self.parts), 0.0][:2])
+
+    def clean(self, X: np.ndarray) -> np.ndarray:
+        """Rows (..., d) as they are compared, float64: smoothed, and times the root of a precision."""
+        X = smooth(np.ascontiguousarray(X, dtype=np.float64), self.generator, self.smoothing)
+        return X if self.generator.root is None else X @ self.generator.root
+
+    def queries(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """φ (m, D) and h(φ) (m,) of cleaned queries."""
+        g = self.inner
+        vectors, constant = [], np.zeros(len(left))
+        for is_right, weight in self.parts:
+            if is_right:
+                vectors.append(left)
+                constant += weight * g.value(left)
+            else:
+                slope = g.gradient(right)
+                vectors.append(slope)
+                constant += weight * ((right * slope).sum(axis=-1) - g.value(right))
+        return vectors[0] if len(vectors) == 1 else np.hstack(vectors), constant
+
+    def points(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """ψ (n, D), weighted, and h*(ψ) (n,) of cleaned points."""
+        g = self.inner
+        slope = g.gradient(X)
+        vectors, bias = [], np.zeros(len(X))
+        for is_right, weight in self.parts:
+            value = (X * slope).sum(axis=-1) - g.value(X) if is_right else g.value(X)
+            bias += weight * value
+            vectors.append(weight * (slope if is_right else X))
+        return vectors[0] if len(vectors) == 1 else np.hstack(vectors), bias
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points ready to be searched.
+
+    Attributes
+    ----------
+    form : divergence and side
+    rows : (n, d) float64, cleaned
+    vectors : (n, D) ψ − μ, float32 where it can be
+    bias : (n,) of the scores, infinite for points that were taken out
+    mu, nu : (D,) what was taken off ψ and φ
+    largest : (D,) max |ψ − μ|
+    scale : max |b|, max |h*(ψ)|
+    """
+
+    form: Form
+    rows: np.ndarray
+    vectors: np.ndarray
+    bias: np.ndarray
+    mu: np.ndarray
+    nu: np.ndarray
+    largest: np.ndarray
+    scale: tuple[float, float]
+
+    @classmethod
+    def prepare(cls, form: Form, rows: np.ndarray, like: Points | None = None, dtype: Any = np.float32) -> Points:
+        """Points from cleaned rows; those that are added to others are centred ``like`` them."""
+        psi, conjugate = form.points(rows)
+        mu = psi.mean(axis=0) if like is None else like.mu
+        # points stand in for the queries to come
+        nu = form.queries(rows, rows)[0].mean(axis=0) if like is None else like.nu
+        psi -= mu
+        bias = conjugate - psi @ nu
+        largest = np.abs(psi).max(axis=0, initial=0.0)
+        scale = float(np.abs(bias).max(initial=0.0)), float(np.abs(conjugate).max(initial=0.0))
+        roomy = max(scale[0], largest.max(initial=0.0)) < 1e15  # products of two such numbers are far from overflow
+        dtype = np.dtype(dtype if roomy else np.float64) if like is None else like.vectors.dtype
+        return cls(form, rows, np.ascontiguousarray(psi, dtype), bias.astype(dtype), mu, nu, largest, scale)
+
+    def __len__(self) -> int:
+        return len(self.bias)
+
+    def joined(self, more: Points) -> Points:
+        """These points and then those, which were prepared ``like`` these."""
+        return replace(
+            self,
+            rows=np.concatenate([self.rows, more.rows]),
+            vectors=np.concatenate([self.vectors, more.vectors]),
+            bias=np.concatenate([self.bias, more.bias]),
+            largest=np.maximum(self.largest, more.largest),
+            scale=(max(self.scale[0], more.scale[0]), max(self.scale[1], more.scale[1])),
+        )
+
+    def ask(self, left: np.ndarray, right: np.ndarray) -> Queries:
+        """What has to be known of cleaned queries (m, d), which are the same twice unless the form is mixed."""
+        phi, constant = self.form.queries(left, right)
+        magnitude = np.abs(phi)
+        fine = np.abs(constant) + self.scale[1] + magnitude @ (self.largest + np.abs(self.mu))
+        centred = phi - self.nu
+        coarse = np.abs(centred) @ self.largest
+        width = self.vectors.shape[1]
+        unit = np.finfo(self.vectors.dtype).eps / 2
+        fine *= FINE * (width + 8)
+        error = 1.01 * unit * ((width + 4) * coarse + 3 * self.scale[0]) + fine
+        offset = constant - phi @ self.mu
+        return Queries(left, right, phi, constant, centred.astype(self.vectors.dtype), offset, error, fine)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries ready to be asked.
+
+    Attributes
+    ----------
+    left, right : (m, d) cleaned
+    phi : (m, D), constant : (m,) h(φ)
+    centred : (m, D) φ − ν in the precision of the points
+    offset : (m,) divergence minus score
+    error : (m,) bound ε of the error of scores
+    fine : (m,) bound of the error of numbers that are computed in float64
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+    phi: np.ndarray
+    constant: np.ndarray
+    centred: np.ndarray
+    offset: np.ndarray
+    error: np.ndarray
+    fine: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.constant)
+
+    def __getitem__(self, part: slice | np.ndarray) -> Queries:
+        return Queries(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
