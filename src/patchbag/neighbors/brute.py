@@ -153,7 +153,7 @@ def search_brute(points: Points, queries: Queries, k: int, n_jobs: int | None = 
 
     There must be k points that were not taken out.
     """
-    jobs = [queries[start : start + ROWS] for start in range(0, len(queries), ROWS)]
+    jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
     parts = list(parallel_map(partial(_search_block, points, k), jobs, n_jobs))
     if len(parts) == 1:
         return parts[0]
@@ -161,7 +161,7 @@ def search_brute(points: Points, queries: Queries, k: int, n_jobs: int | None = 
 
 
 def _search_block(points: Points, k: int, queries: Queries, room: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    m, n, dtype = len(queries), len(points), points.vectors.dtype
+    m, n, dtype = queries.size, len(points), points.vectors.dtype
     room = min(2 * k + ROOM, n) if room is None else room
     heap = np.full((m, k), np.inf, dtype)
     values, indices = np.empty((m, room), dtype), np.empty((m, room), np.int64)
@@ -186,7 +186,7 @@ def _search_block(points: Points, k: int, queries: Queries, room: int | None = N
         _rank_all(form.inner.code, form.mixing, queries.left, queries.right, points.rows, slack, heap, values, indices,
                   counts, distances, neighbors)  # fmt: skip
     for i in np.flatnonzero(counts < 0):
-        distances[i], neighbors[i] = _search_block(points, k, queries[i : i + 1], n)
+        distances[i], neighbors[i] = _search_block(points, k, queries.part(slice(i, i + 1)), n)
     return np.maximum(distances, 0), neighbors
 
 
@@ -196,7 +196,7 @@ def _rank_plainly(
 ) -> None:  # fmt: skip
     """The same for generators that are not compiled."""
     k = distances.shape[1]
-    for i in np.flatnonzero(counts > 0):
+    for i in np.flatnonzero(counts > 0).tolist():
         kept = np.sort(indices[i, : counts[i]][values[i, : counts[i]] <= heap[i, 0] + slack[i]])
         found = plain_divergences(points, queries, i, kept)
         order = np.argsort(found, kind="stable")[:k]
@@ -228,18 +228,18 @@ def search_radius(
     points: Points, queries: Queries, radius: float, n_jobs: int | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """All points within ``radius`` of each query: divergences and indices, in the order of the points."""
-    jobs = [queries[start : start + ROWS] for start in range(0, len(queries), ROWS)]
+    jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
     parts = list(parallel_map(partial(_radius_block, points, radius), jobs, n_jobs))
     return [d for distances, _ in parts for d in distances], [i for _, indices in parts for i in indices]
 
 
 def _radius_block(points: Points, radius: float, queries: Queries) -> tuple[list[np.ndarray], list[np.ndarray]]:
     limit = (radius - queries.offset + 2 * queries.error)[:, None]
-    found: list[list[np.ndarray]] = [[] for _ in range(len(queries))]
+    found: list[list[np.ndarray]] = [[] for _ in range(queries.size)]
     for first in range(0, len(points), COLUMNS):
         part = slice(first, first + COLUMNS)
         within = points.bias[part] - queries.centred @ points.vectors[part].T <= limit
-        for i in np.flatnonzero(within.any(axis=1)):
+        for i in np.flatnonzero(within.any(axis=1)).tolist():
             found[i].append(first + np.flatnonzero(within[i]))
     distances, neighbors = [], []
     for i, some in enumerate(found):

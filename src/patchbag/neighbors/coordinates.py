@@ -62,6 +62,18 @@ def inside(code: int, z: Any) -> bool:  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True)
+def pull_inside(code: int, z: Any, typical: Any) -> Any:  # pragma: no cover - compiled
+    """z, or the nearest number of the domain that rounding could have made it from; ``typical`` lies inside."""
+    if code in (ENTROPY, BURG):
+        return max(z, 1e-7 * typical)
+    if code == BURG_DUAL:
+        return min(z, 1e-7 * typical)
+    if code == BITS:
+        return min(max(z, 1e-7 * typical), 1 - 1e-7 * (1 - typical))
+    return z
+
+
+@njit(cache=True, nogil=True)
 def value_and_slope(code: int, z: Any) -> tuple[Any, Any]:  # pragma: no cover - compiled
     """f(z) and f'(z)."""
     if code == ENTROPY:

@@ -6,8 +6,8 @@ adding it afterwards would read and write all scores once more.  Of every ``GROU
 At the end the groups with the smallest minima of each query are looked into: their points' scores are computed again in
 float64.  Points of other groups have scores of at least the next minimum; where that is not above the k-th score by
 more than twice the error of the product (``forms``), the query is asked again with more groups.  So the neighbours are
-those of the product in float64; that is the difference to :func:`~patchbag.neighbors.brute.search_brute`, which computes
-the divergences by definition.
+those of the product in float64, whereas :func:`~patchbag.neighbors.brute.search_brute` computes the divergences by
+definition.
 
 Cost: the product, one read of its result, n/GROUP numbers sorted per query and (k + few)·GROUP scores in float64.
 """
@@ -85,7 +85,7 @@ class DensePoints:
         again = np.array([int(i) for i in xp.nonzero(unsure)[0]], dtype=np.int64)
         if not len(again):
             return distances, indices
-        more, which = self.search(queries[again], k, 4 * (extra + k))
+        more, which = self.search(queries.part(again), k, 4 * (extra + k))
         position = np.arange(m)
         position[again] = m + np.arange(len(again))
         position = self._put(position)

@@ -84,6 +84,14 @@ class Generator:
     simplex: bool = False
     root: np.ndarray | None = None
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The named ones travel to other processes by their names, as their functions cannot."""
+        if GENERATORS.get(self.name) is self:
+            return find_generator, (self.name,)
+        if self.root is not None:
+            return mahalanobis, (self.root @ self.root.T,)
+        return super().__reduce_ex__(protocol)
+
     def conjugate(self, y: np.ndarray) -> np.ndarray:
         """F*(y) = ⟨x, y⟩ − F(x) at x = (∇F)⁻¹(y)."""
         x = self.inverse_gradient(y)

@@ -34,7 +34,7 @@ and equal divergences come in the order of the points.  Where float32 overflows,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,6 +81,11 @@ class Form:
     def weights(self) -> np.ndarray:
         """(2,) weights of the two halves; the second is 0 where there is one half."""
         return np.array([*(w for _, w in self.parts), 0.0][:2])
+
+    @property
+    def excess(self) -> float:
+        """Σ exp φ − ln Σ exp φ of normalised φ, weighted: h(φ) as written here minus that of the codes."""
+        return self.mixing if self.inner.simplex else 0.0
 
     def clean(self, X: np.ndarray) -> np.ndarray:
         """Rows (..., d) as they are compared, float64: smoothed, and times the root of a precision."""
@@ -155,6 +160,10 @@ class Points:
     def __len__(self) -> int:
         return len(self.bias)
 
+    def part(self, which: np.ndarray) -> Points:
+        """Some of the points."""
+        return replace(self, rows=self.rows[which], vectors=self.vectors[which], bias=self.bias[which])
+
     def joined(self, more: Points) -> Points:
         """These points and then those, which were prepared ``like`` these."""
         return replace(
@@ -166,23 +175,24 @@ class Points:
             scale=(max(self.scale[0], more.scale[0]), max(self.scale[1], more.scale[1])),
         )
 
+    def errors(self, phi: np.ndarray, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(m,) bounds of the error of scores of φ (m, D), h(φ) (m,), and of what is computed in float64."""
+        width = phi.shape[1]
+        unit = np.finfo(self.vectors.dtype).eps / 2
+        magnitude = np.abs(constant) + self.scale[1] + np.abs(phi) @ (self.largest + np.abs(self.mu))
+        fine = FINE * (width + 8) * magnitude
+        coarse = (width + 4) * (np.abs(phi - self.nu) @ self.largest) + 3 * self.scale[0]
+        return 1.01 * unit * coarse + fine, fine
+
     def ask(self, left: np.ndarray, right: np.ndarray) -> Queries:
         """What has to be known of cleaned queries (m, d), which are the same twice unless the form is mixed."""
         phi, constant = self.form.queries(left, right)
-        magnitude = np.abs(phi)
-        fine = np.abs(constant) + self.scale[1] + magnitude @ (self.largest + np.abs(self.mu))
-        centred = phi - self.nu
-        coarse = np.abs(centred) @ self.largest
-        width = self.vectors.shape[1]
-        unit = np.finfo(self.vectors.dtype).eps / 2
-        fine *= FINE * (width + 8)
-        error = 1.01 * unit * ((width + 4) * coarse + 3 * self.scale[0]) + fine
-        offset = constant - phi @ self.mu
-        return Queries(left, right, phi, constant, centred.astype(self.vectors.dtype), offset, error, fine)
+        error, fine = self.errors(phi, constant)
+        centred = (phi - self.nu).astype(self.vectors.dtype)
+        return Queries(left, right, phi, constant, centred, constant - phi @ self.mu, error, fine)
 
 
-@dataclass(frozen=True)
-class Queries:
+class Queries(NamedTuple):
     """Queries ready to be asked.
 
     Attributes
@@ -204,8 +214,10 @@ class Queries:
     error: np.ndarray
     fine: np.ndarray
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         return len(self.constant)
 
-    def __getitem__(self, part: slice | np.ndarray) -> Queries:
-        return Queries(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
+    def part(self, which: slice | np.ndarray) -> Queries:
+        """Some of the queries."""
+        return Queries(*(array[which] for array in self))
