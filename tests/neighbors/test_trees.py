@@ -7,13 +7,14 @@ import pytest
 
 from oracles import bregman as oracle
 from patchbag.neighbors import ball_tree
-from patchbag.neighbors.ball_tree import Tree, grow_ball_tree, is_normal, space_of
+from patchbag.neighbors.ball_tree import grow_ball_tree, is_normal
 from patchbag.neighbors.divergences import GENERATORS
 from patchbag.neighbors.forms import Form, Points
 from patchbag.neighbors.geodesic import ball_holds_all_near, ball_is_beyond
 from patchbag.neighbors.leaf_search import gather_leaves, search_leaves
 from patchbag.neighbors.sampling import draw_sample, expected_rank
 from patchbag.neighbors.tree_search import search_tree
+from patchbag.neighbors.trees import Tree, space_of
 from patchbag.neighbors.vantage_tree import grow_vantage_tree
 
 SIDES = {"right": 0.0, "left": 1.0, "symmetric": 0.5, "mixed": 0.25}

@@ -10,22 +10,22 @@ upper bound of the k-th divergence.  The minimum lies on the geodesic :math:`\ps
 .. math::
     D(\psi_\theta \| q) &= h(\varphi_q) - h(z) + \theta s \\
     D(\psi_\theta \| c) &= h(\varphi_c) - h(z) - (1 - \theta) s \\
-    \min_{\psi \in B} D(\psi \| q) &\ge \frac{(1-\theta) h(\varphi_q) + \theta h(\varphi_c) - h(z) - \theta R}{1 - \theta}
+    \min_B D(\psi \| q) &\ge \frac{(1-\theta) h(\varphi_q) + \theta h(\varphi_c) - h(z) - \theta R}{1 - \theta}
 
 The last line is Lagrange's dual function at the multiplier θ/(1−θ) (Cayton 2008): a bound at every θ, so that the walk
 need not converge.  It stops where the bound exceeds the limit (the ball is left out), or where ψ_θ is inside the ball
 and nearer to the query than the limit (it has to be opened): the annulus of the paper.
 
 **Cuts.**  The paper halves the geodesic by the ratio of Hessians (3.17, ``divergences.hessian_cut``).  Here the cut is
-aimed: near c divergences grow with the square of 1 − θ, so that :math:`1 - \theta' = (1 - \theta) \sqrt{R / D(\psi_\theta
-\| c)}` is where the sphere is expected; for squared Euclidean distances it is there.  Two or three evaluations do where
-halving needs six to ten; ``tests/neighbors/test_trees.py`` counts them.
+aimed: near c divergences grow with the square of 1 − θ, so that the sphere is expected where :math:`1 - \theta'` is
+:math:`(1 - \theta) \sqrt{R / D(\psi_\theta \| c)}`; for squared Euclidean distances it is there.  Fewer than three
+evaluations do on the average (``tests/neighbors/test_trees.py`` counts them); halving to 10⁻⁵ takes seventeen.
 
 **Outside of a ball.**  Points of a vantage-point tree's far side have :math:`D(\psi \| c) \ge r`.  None of them is
-within :math:`D(\psi \| q) \le u` if :math:`\max \{ D(\psi \| c) : D(\psi \| q) \le u \} < r`.  By the same duality that
-maximum is at most :math:`\lambda u + h(\varphi_c) - \lambda h(\varphi_q) + (\lambda - 1) h(z)` for every λ > 1, with z =
-(λ φ_q − φ_c) / (λ − 1) beyond the query, on the other side from c, wherever that is in the domain of h.  The paper's
-algorithm 2 asks only whether two balls meet.
+within :math:`D(\psi \| q) \le u` if :math:`\max \{ D(\psi \| c) : D(\psi \| q) \le u \} < r`.  By the same duality
+that maximum is at most :math:`\lambda u + h(\varphi_c) - \lambda h(\varphi_q) + (\lambda - 1) h(z)` for every λ > 1,
+with z = (λ φ_q − φ_c) / (λ − 1) beyond the query, on the other side from c, wherever that is in the domain of h.  The
+paper's algorithm 2 asks only whether two balls meet.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ def ball_is_beyond(codes: Any, weights: Any, split: int, query: Any, h_query: fl
         else:
             low = theta
         ratio = np.sqrt(radius / from_center) if from_center > 0 else 2.0
-        # a little nearer to the query than the sphere is expected, so that both sides are found
         aim = 1 - (1 - theta) * ratio
         theta = aim if low < aim < high else (low + high) / 2
         if high - low < 1e-6:

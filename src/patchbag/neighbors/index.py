@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.neighbors.ball_tree import Tree, grow_ball_tree
+from patchbag.neighbors.ball_tree import grow_ball_tree
 from patchbag.neighbors.brute import ROWS, search_brute
 from patchbag.neighbors.divergences import GENERATORS, find_generator, mahalanobis
 from patchbag.neighbors.forms import Form, Points, Queries
@@ -33,6 +33,7 @@ from patchbag.neighbors.index_files import open_index, save_index
 from patchbag.neighbors.leaf_search import Leaves, gather_leaves, search_leaves
 from patchbag.neighbors.sampling import draw_sample
 from patchbag.neighbors.tree_search import search_tree
+from patchbag.neighbors.trees import Tree
 from patchbag.neighbors.vantage_tree import grow_vantage_tree
 
 # fewer points than these are always searched by products

@@ -55,7 +55,8 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     for name in manifest["arrays"]:
         file = path / f"{name}.npy"
         try:
-            arrays[name] = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
+            # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones
+            arrays[name] = np.load(file, mmap_mode="c" if memory_map else None, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise ValueError(f"{file} is missing or damaged: {error}") from error
     return arrays, manifest

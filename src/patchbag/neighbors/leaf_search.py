@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.ball_tree import Tree, products, space_of
 from patchbag.neighbors.brute import ROOM, rank, search_brute
 from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.tree_search import Added, gradient_of, left_out, scan
+from patchbag.neighbors.trees import Tree, products, space_of
 from patchbag.runtime import parallel_map
 
 ROWS = 64

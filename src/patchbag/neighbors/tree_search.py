@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.ball_tree import Tree, products, space_of
 from patchbag.neighbors.brute import ROOM, offer, rank, search_brute
 from patchbag.neighbors.coordinates import LOG_SUM, value_and_slope
 from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.geodesic import ball_holds_all_near, ball_is_beyond
+from patchbag.neighbors.trees import Tree, products, space_of
 from patchbag.runtime import parallel_map
 
 ROWS = 64

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.ball_tree import Tree, make_tree, measure, node_means, space_of, swap
 from patchbag.neighbors.forms import Points
+from patchbag.neighbors.trees import Tree, make_tree, measure, node_means, space_of, swap
 
 
 @njit(cache=True, nogil=True)
