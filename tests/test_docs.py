@@ -30,7 +30,7 @@ def test_every_function_and_test_of_the_methods_page_exists():
 
 
 def test_every_experiment_of_the_methods_page_exists():
-    named = set(re.findall(r"`((?:liu|cinbis|kapoor)\d+/\w+)`", METHODS))
+    named = set(re.findall(r"`((?:liu|cinbis|kapoor|piro)\d+/\w+)`", METHODS))
     assert named and named <= set(experiments.list_experiments())
 
 

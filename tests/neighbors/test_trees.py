@@ -14,7 +14,7 @@ from patchbag.neighbors.geodesic import ball_holds_all_near, ball_is_beyond
 from patchbag.neighbors.leaf_search import gather_leaves, search_leaves
 from patchbag.neighbors.sampling import draw_sample, expected_rank
 from patchbag.neighbors.tree_search import search_tree
-from patchbag.neighbors.trees import Tree, space_of
+from patchbag.neighbors.trees import Tree
 from patchbag.neighbors.vantage_tree import grow_vantage_tree
 
 SIDES = {"right": 0.0, "left": 1.0, "symmetric": 0.5, "mixed": 0.25}
@@ -86,7 +86,7 @@ def test_balls_are_left_out_only_where_no_point_is_near(name, side):
     X, Q = draw(name, 400, 5), draw(name, 10, 5, seed=1)
     points = Points.prepare(form, X)
     tree = grow("vantage", points)
-    codes, weights, split, _, _ = space_of(points)
+    codes, weights, split, _, _ = points.space
     queries = points.ask(Q, Q)
     beyond = inside = 0
     for i, q in enumerate(Q):
@@ -114,7 +114,7 @@ def test_the_walk_on_the_geodesic_is_short():
     X, Q = draw("kl", 600, 12), draw("kl", 15, 12, seed=1)
     points = Points.prepare(form, X)
     tree = grow("ball", points)
-    codes, weights, split, _, _ = space_of(points)
+    codes, weights, split, _, _ = points.space
     queries = points.ask(Q, Q)
     steps = []
     for i in range(len(Q)):

@@ -29,8 +29,23 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "toy": ((), ()),
     "discount": ((), ()),
     "mixture-cost": ((), ()),
+    "neighbors": (("data", "features", "run"), ("name", "figure")),
 }
-TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier")
+TEXTS = (
+    "kind",
+    "title",
+    "source",
+    "note",
+    "axis",
+    "plot",
+    "data",
+    "recipe",
+    "name",
+    "universal",
+    "classifier",
+    "figure",
+    "tree",
+)
 COUNTS = ("splits", "train_per_class", "test_per_class")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},

@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from patchbag.experiments.curves import active_curves, pool_curves
+from patchbag.experiments.neighbors import neighbor_study
 from patchbag.experiments.studies import discount_curves, mixture_cost, toy_example
 from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
 
@@ -55,6 +56,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "toy": toy_example,
     "discount": discount_curves,
     "mixture-cost": mixture_cost,
+    "neighbors": neighbor_study,
 }
 
 

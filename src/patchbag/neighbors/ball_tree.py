@@ -28,7 +28,7 @@ import numpy as np
 from numba import njit
 
 from patchbag.neighbors.forms import Points
-from patchbag.neighbors.trees import Tree, make_tree, mean_row, measure, node_means, space_of, swap
+from patchbag.neighbors.trees import Tree, make_tree, mean_row, measure, node_means, swap
 
 SAMPLE = 512
 # of A²* at the significance 0.0001 of the paper's reference (Hamerly & Elkan 2003)
@@ -194,7 +194,7 @@ def grow_ball_tree(
     """BB-tree++ of points."""
     vectors, bias = points.vectors.copy(), points.bias.copy()
     order = np.arange(len(points))
-    space = space_of(points)
+    space = points.space
     nodes = _grow(space, vectors, bias, order, leaf_size, branching, n_iter, radius, random_state.randint(2**31))
     psi = np.empty((nodes.shape[1], vectors.shape[1]))
     node_means(vectors, nodes[0], nodes[1], psi)

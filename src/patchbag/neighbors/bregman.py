@@ -153,7 +153,8 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         return X
 
     def _ask(self, X: Any) -> Queries:
-        check_is_fitted(self, "index_")
+        if not hasattr(self, "index_"):  # check_is_fitted takes as long as a search
+            check_is_fitted(self, "index_")
         points = self.index_.points
         if X is None:
             return points.ask(points.rows, points.rows)

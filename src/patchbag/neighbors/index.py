@@ -64,12 +64,13 @@ class NeighborIndex:
     points : all points, in the order that they came
     algorithm : what ``Plan.algorithm`` comes to: "brute", "ball", "vantage" or "sample"
     covered : points from this one on are in no tree
+    removed : number of points that were taken out
     tree, leaves, sample : None where the algorithm has none
     costs : (a, b, t) in seconds, None where nothing was timed
     """
 
     def __init__(self, points: Points, plan: Plan, random_state: np.random.RandomState) -> None:
-        self.points, self.plan = points, plan
+        self.points, self.plan, self.removed = points, plan, 0
         self._grow(random_state)
 
     def _grow(self, random_state: np.random.RandomState) -> None:
@@ -133,6 +134,7 @@ class NeighborIndex:
         """Take points out."""
         bias = np.array(self.points.bias)
         bias[indices] = np.inf
+        self.removed = int(np.isinf(bias).sum())
         self.points = replace(self.points, bias=bias)
         if self.tree is not None:
             self.tree = self.tree._replace(bias=bias[self.tree.order])
@@ -141,7 +143,7 @@ class NeighborIndex:
 
     def n_live(self) -> int:
         """Points that can be found."""
-        return len(self.sample) if self.sample is not None else int(np.isfinite(self.points.bias).sum())
+        return len(self.points) - self.removed if self.sample is None else len(self.sample)
 
     def choose(self, m: int) -> str:
         """The algorithm for m queries."""
@@ -205,6 +207,7 @@ class NeighborIndex:
             Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
         )
         index.plan = Plan(**manifest["plan"])
+        index.removed = int(np.isinf(index.points.bias).sum())
         index.tree = Tree(**some("tree")) if some("tree") else None
         index.leaves = Leaves(**some("leaves")) if some("leaves") else None
         index.sample = arrays.get("sample")

@@ -29,7 +29,7 @@ from numba import njit
 from patchbag.neighbors.brute import ROOM, rank, search_brute
 from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.tree_search import Added, gradient_of, left_out, scan
-from patchbag.neighbors.trees import Tree, products, space_of
+from patchbag.neighbors.trees import Tree, products
 from patchbag.runtime import parallel_map
 
 ROWS = 64
@@ -124,7 +124,10 @@ def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: f
     heap = np.empty(k, dtype)
     values, indices = np.empty(room, dtype), np.empty(room, np.int64)
     keys, staying = np.empty(n_leaves, dtype), np.empty(n_leaves, np.int64)
-    out = np.empty(max((tree.stop - tree.start)[leaves.node].max(), added.bias.shape[0]), dtype)
+    widest = added.bias.shape[0]
+    for node in leaves.node:
+        widest = max(widest, tree.stop[node] - tree.start[node])
+    out = np.empty(widest, dtype)
     psi = np.empty(queries.phi.shape[1])
     for i in range(m):
         centred, phi = queries.centred[i], queries.phi[i]
@@ -193,14 +196,11 @@ def search_leaves(
     Points from ``covered`` on are in no leaf (default: all are in leaves).  The statistics are divergences computed, of
     points, of centres, by bounds and on geodesics, and leaves opened.
     """
+    search = partial(_search_block, points, tree, leaves, k, len(points) if covered is None else covered)
+    if queries.size <= ROWS:  # no BLAS in it, so that there is nothing to hold to one thread
+        return search(queries)
     jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
-    parts = list(
-        parallel_map(
-            partial(_search_block, points, tree, leaves, k, len(points) if covered is None else covered), jobs, n_jobs
-        )
-    )
-    if len(parts) == 1:
-        return parts[0]
+    parts = list(parallel_map(search, jobs, n_jobs))
     distances, neighbors, stats = (np.vstack(some) for some in zip(*parts))
     return distances, neighbors, stats
 
@@ -213,7 +213,7 @@ def _search_block(
     stats = np.empty((m, 2), np.int64)
     added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
     assert form.inner.code is not None
-    _search(space_of(points), tree, leaves, added, form.inner.code, form.mixing, points.rows, form.excess, queries,
+    _search(points.space, tree, leaves, added, form.inner.code, form.mixing, points.rows, form.excess, queries,
             min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
     for i in np.flatnonzero(stats[:, 0] < 0).tolist():
         distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)

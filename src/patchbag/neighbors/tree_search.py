@@ -27,7 +27,7 @@ from patchbag.neighbors.brute import ROOM, offer, rank, search_brute
 from patchbag.neighbors.coordinates import LOG_SUM, value_and_slope
 from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.geodesic import ball_holds_all_near, ball_is_beyond
-from patchbag.neighbors.trees import Tree, products, space_of
+from patchbag.neighbors.trees import Tree, products
 from patchbag.runtime import parallel_map
 
 ROWS = 64
@@ -132,8 +132,11 @@ def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: A
     heap = np.empty(k, dtype)
     values, indices = np.empty(room, dtype), np.empty(room, np.int64)
     keys, nodes = np.empty(n_nodes, dtype), np.empty(n_nodes, np.int64)
-    widest = max((tree.stop - tree.start)[tree.n_children == 0].max(), added.bias.shape[0])
-    out = np.empty(max(widest, tree.n_children.max()), dtype)
+    widest = added.bias.shape[0]
+    for node in range(n_nodes):
+        size = tree.n_children[node]
+        widest = max(widest, size if size else tree.stop[node] - tree.start[node])
+    out = np.empty(widest, dtype)
     psi = np.empty(queries.phi.shape[1])
     for i in range(m):
         centred, phi = queries.centred[i], queries.phi[i]
@@ -208,16 +211,11 @@ def search_tree(
     The statistics are the divergences that were computed (of points, centres and points on geodesics) and the leaves
     that were opened.
     """
+    search = partial(_search_block, points, tree, k, max_leaves or 0, len(points) if covered is None else covered)
+    if queries.size <= ROWS:  # no BLAS in it, so that there is nothing to hold to one thread
+        return search(queries)
     jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
-    parts = list(
-        parallel_map(
-            partial(_search_block, points, tree, k, max_leaves or 0, len(points) if covered is None else covered),
-            jobs,
-            n_jobs,
-        )
-    )
-    if len(parts) == 1:
-        return parts[0]
+    parts = list(parallel_map(search, jobs, n_jobs))
     distances, neighbors, stats = (np.vstack(some) for some in zip(*parts))
     return distances, neighbors, stats
 
@@ -230,7 +228,7 @@ def _search_block(
     stats = np.empty((m, 2), np.int64)
     added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
     assert form.inner.code is not None
-    _search(space_of(points), tree, added, form.inner.code, form.mixing, points.rows, form.excess, queries, max_leaves,
+    _search(points.space, tree, added, form.inner.code, form.mixing, points.rows, form.excess, queries, max_leaves,
             min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
     for i in np.flatnonzero(stats[:, 0] < 0).tolist():
         distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.coordinates import CONJUGATE, ENTROPY, LOG_SUM, pull_inside, value_and_slope
+from patchbag.neighbors.coordinates import pull_inside, value_and_slope
 from patchbag.neighbors.forms import Points
 from patchbag.neighbors.geodesic import walk
 
@@ -145,15 +145,6 @@ def node_means(vectors: Any, start: Any, stop: Any, psi: Any) -> None:  # pragma
     for node in range(start.shape[0]):
         if stop[node] > start[node]:
             psi[node] = mean_row(vectors, start[node], stop[node])
-
-
-def space_of(points: Points) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
-    """What compiled loops have to know of a form: codes of h and of h* of both halves, weights, split, μ and ν."""
-    form, width = points.form, points.vectors.shape[1]
-    codes = form.codes()
-    dual = [ENTROPY if code == LOG_SUM else CONJUGATE[code] for code in codes]
-    split = width if len(form.parts) == 1 else width // 2
-    return np.array([*codes, *dual]), form.weights(), split, points.mu, points.nu
 
 
 def make_tree(

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from patchbag.neighbors.forms import Points
-from patchbag.neighbors.trees import Tree, make_tree, measure, node_means, space_of, swap
+from patchbag.neighbors.trees import Tree, make_tree, measure, node_means, swap
 
 
 @njit(cache=True, nogil=True)
@@ -68,7 +68,7 @@ def grow_vantage_tree(
     """Vantage-point tree of points."""
     vectors, bias = points.vectors.copy(), points.bias.copy()
     order = np.arange(len(points))
-    space = space_of(points)
+    space = points.space
     nodes, vantage = _grow(space, vectors, bias, order, leaf_size, radius, random_state.randint(2**31))
     routes = np.empty_like(vantage)
     node_means(vectors, nodes[0], nodes[1], routes)
