@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,71 +77,66 @@ def recall(found: np.ndarray, true: np.ndarray) -> float:
     return float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true)]))
 
 
-def report_exact_speed(n: int, m: int) -> None:
-    for name, draw in DATA.items():
-        X, Q = draw(n, m)
-        brute = BregmanNeighbors(K, algorithm="brute").fit(X)
-        ball = BregmanNeighbors(K, algorithm="ball", random_state=0).fit(X)
-        auto = BregmanNeighbors(K, random_state=0).fit(X)
-        plain = plain_products(X, Q)
-        agree = recall(plain(), brute.kneighbors(Q)[1])
-        seconds = in_turn({"plain": plain, "brute": lambda: brute.kneighbors(Q), "auto": lambda: auto.kneighbors(Q)}, 4)
-        print(
-            f"{name}, exact, batch of {m:,} on {n:,} × 64: NumPy {1e3 * seconds['plain']:.0f} ms; products "
-            f"{1e3 * seconds['brute']:.0f} ms, {seconds['brute'] / seconds['plain']:.2f} ×; auto "
-            f"{seconds['auto'] / seconds['plain']:.2f} ×  (recall of NumPy's float32 {agree:.4f})"
-        )
-        singles = Q[:100]
+def one_by_one(model: BregmanNeighbors, queries: np.ndarray) -> Callable[[], None]:
+    def run() -> None:
+        for i in range(len(queries)):
+            model.kneighbors(queries[i : i + 1])
 
-        def one_by_one(model: BregmanNeighbors, singles: np.ndarray = singles) -> Callable[[], None]:
-            def run() -> None:
-                for i in range(len(singles)):
-                    model.kneighbors(singles[i : i + 1])
+    return run
 
-            return run
 
-        logs = np.log(Form(GENERATORS["kl"], 0.0, SMOOTHING).clean(X)).astype(np.float32)
-        vectors = singles.astype(np.float32)
+def matrix_vector(X: np.ndarray, Q: np.ndarray) -> Callable[[], None]:
+    """The same as ``plain_products`` for one query after the other."""
+    form = Form(GENERATORS["kl"], 0.0, SMOOTHING)
+    logs, queries = np.log(form.clean(X)).astype(np.float32), form.clean(Q).astype(np.float32)
 
-        def matrix_vector(logs: np.ndarray = logs, vectors: np.ndarray = vectors) -> None:
-            for q in vectors:
-                scores = -(logs @ q)
-                some = np.argpartition(scores, K)[:K]
-                some[np.argsort(scores[some])]
+    def run() -> None:
+        for q in queries:
+            scores = -(logs @ q)
+            some = np.argpartition(scores, K)[:K]
+            some[np.argsort(scores[some])]
 
-        seconds = in_turn(
-            {
-                "plain": matrix_vector,
-                "brute": one_by_one(brute),
-                "ball": one_by_one(ball),
-                "auto": one_by_one(auto),
-            },
-            3,
-        )
-        figures = "; ".join(
-            f"{key} {1e4 * seconds[key]:.0f} µs, {seconds['plain'] / seconds[key]:.1f} × faster"
-            for key in ("brute", "ball", "auto")
-        )
-        print(f"{name}, exact, single queries: matrix-vector {1e4 * seconds['plain']:.0f} µs; {figures}")
-    for key, (X, _) in {name: draw(n, 1) for name, draw in DATA.items()}.items():
-        form = Form(GENERATORS["kl"], 0.0, SMOOTHING)
-        points = Points.prepare(form, form.clean(X))
+    return run
 
-        def grow(points: Points = points, **options: Any) -> Callable[[], Any]:
-            return lambda: grow_ball_tree(points, random_state=np.random.RandomState(0), **options)
 
-        seconds = in_turn(
-            {
-                "ours": grow(),
-                "seeds": grow(branching=2, relocate=False),
-                "lloyd": grow(branching=2, relocate=False, n_iter=10),
-            },
-            2,
-        )
-        print(
-            f"{key}, ball tree of {n:,}: {seconds['ours']:.2f} s; without relocation, two children: seeds alone "
-            f"{seconds['seeds']:.2f} s, 10 Lloyd iterations {seconds['lloyd'] / seconds['seeds']:.1f} times that"
-        )
+def report_exact_speed(name: str, X: np.ndarray, Q: np.ndarray) -> None:
+    n, m = len(X), len(Q)
+    models = {key: BregmanNeighbors(K, algorithm=key, random_state=0).fit(X) for key in ("brute", "ball", "auto")}
+    plain = plain_products(X, Q)
+    agree = recall(plain(), models["brute"].kneighbors(Q)[1])
+    batch = {key: partial(models[key].kneighbors, Q) for key in models}
+    seconds = in_turn({"plain": plain, **batch}, 5)
+    figures = "; ".join(f"{key} {1e3 * seconds[key]:.0f} ms, {seconds[key] / seconds['plain']:.2f} ×" for key in batch)
+    print(f"{name}, exact, batch of {m:,} on {n:,} × 64: NumPy {1e3 * seconds['plain']:.0f} ms; {figures}")
+    print(f"    recall of NumPy's float32 {agree:.4f}")
+    some = Q[:100]
+    single = {key: one_by_one(model, some) for key, model in models.items()}
+    single |= {f"{leaves} leaves": one_by_one(limited(X, leaves), some) for leaves in (1, 4)}
+    seconds = in_turn({"plain": matrix_vector(X, some), **single}, 5)
+    figures = "; ".join(
+        f"{key} {1e4 * seconds[key]:.0f} µs, {seconds['plain'] / seconds[key]:.1f} × faster" for key in single
+    )
+    print(f"{name}, single queries: matrix-vector {1e4 * seconds['plain']:.0f} µs; {figures}")
+    report_building(name, X)
+
+
+def limited(X: np.ndarray, leaves: int) -> BregmanNeighbors:
+    return BregmanNeighbors(K, max_leaves=leaves, random_state=0).fit(X)
+
+
+def report_building(name: str, X: np.ndarray) -> None:
+    form = Form(GENERATORS["kl"], 0.0, SMOOTHING)
+    points = Points.prepare(form, form.clean(X))
+
+    def grow(**options: Any) -> Callable[[], Any]:
+        return lambda: grow_ball_tree(points, random_state=np.random.RandomState(0), **options)
+
+    bare = {"branching": 2, "relocate": False}
+    seconds = in_turn({"ours": grow(), "seeds": grow(**bare), "lloyd": grow(**bare, n_iter=10)}, 3)
+    print(
+        f"{name}, ball tree of {len(X):,}: {seconds['ours']:.2f} s; without relocation, two children: seeds alone "
+        f"{seconds['seeds']:.2f} s, 10 Lloyd iterations {seconds['lloyd'] / seconds['seeds']:.1f} times that"
+    )
 
 
 def report_exactness(m: int) -> None:
@@ -176,74 +172,65 @@ def report_exactness(m: int) -> None:
         print(f"{name}: {wrong} of {total:,} lists differ so far", flush=True)
 
 
-def report_curves(n: int, m: int) -> None:
-    """recall@10 and queries per second, batch and single."""
+def show(name: str, label: str, true: np.ndarray, found: Any, m: int, batch: Any, one: Any, singles: int = 200) -> None:
+    batched = in_turn({"batch": batch}, 2)["batch"]
+    single = in_turn({"single": lambda: [one(i) for i in range(singles)]}, 2)["single"]
+    print(
+        f"{name:9} {label:52} recall {recall(np.asarray(found), true):.3f}  batch {m / batched:7.0f}/s  "
+        f"single {singles / single:7.0f}/s",
+        flush=True,
+    )
+
+
+def report_curves(name: str, X: np.ndarray, Q: np.ndarray) -> None:
+    """recall@10 and queries per second, batch and single; KL(point ‖ query), as nmslib's ``kldivfast`` has it."""
     import nmslib
     import pynndescent
 
-    for name, draw in DATA.items():
-        X, Q = draw(n, m)
-        exact = BregmanNeighbors(K, algorithm="brute").fit(X)
-        true = exact.kneighbors(Q)[1]
-        form = Form(GENERATORS["kl"], 0.0, SMOOTHING)
-        rows, queries = form.clean(X).astype(np.float32), form.clean(Q).astype(np.float32)
-        single = 200
-
-        def show(label: str, batch: Callable[[], Any], one: Callable[[int], Any], found: Any, kind: str = name) -> None:
-            batched = in_turn({"b": batch}, 2)["b"]
-            ones = in_turn({"s": lambda: [one(i) for i in range(single)]}, 2)["s"]
-            print(
-                f"{kind:9} {label:34} recall {recall(np.asarray(found), true):.3f}  batch {m / batched:8.0f}/s  "
-                f"single {single / ones:8.0f}/s",
-                flush=True,
-            )
-
-        for label, options in (
-            ("ours, products", {"algorithm": "brute"}),
-            ("ours, ball tree, exact", {"algorithm": "ball"}),
-            *((f"ours, ball tree, {leaves} leaves", {"max_leaves": leaves}) for leaves in (1, 4, 16, 64)),
-            ("ours, vantage tree, 16 leaves", {"algorithm": "vantage", "max_leaves": 16}),
-        ):
-            model = BregmanNeighbors(K, random_state=0, **options).fit(X)
-            show(
-                label,
-                lambda model=model: model.kneighbors(Q),
-                lambda i, model=model: model.kneighbors(Q[i : i + 1]),
-                model.kneighbors(Q)[1],
-            )
-        # nmslib's left queries of D(x ‖ y): KL(point ‖ query); the points are given as its "queries" are here
-        for method, build, sweeps in (
-            ("hnsw", {"M": 16, "efConstruction": 200, "post": 0}, [{"ef": ef} for ef in (20, 50, 100, 400)]),
-            ("vptree", {"bucketSize": 50}, [{"alphaLeft": a, "alphaRight": a} for a in (1.0, 2.0, 4.0)]),
-        ):
-            index = nmslib.init(method=method, space="kldivfastrq" if method == "vptree" else "kldivfast")
-            index.addDataPointBatch(rows)
-            started = time.perf_counter()
-            index.createIndex({**build, **({"indexThreadQty": 1} if method == "hnsw" else {})}, print_progress=False)
-            building = time.perf_counter() - started
-            for options in sweeps:
-                index.setQueryTimeParams(options)
-                found = [index.knnQuery(q, K)[0] for q in queries]
-                found = np.array([np.pad(f, (0, K - len(f)), constant_values=-1) for f in found])
-                show(
-                    f"nmslib {method} {options} ({building:.0f} s)",
-                    lambda index=index: index.knnQueryBatch(queries, K, num_threads=1),
-                    lambda i, index=index: index.knnQuery(queries[i], K),
-                    found,
-                )
+    m = len(Q)
+    true = BregmanNeighbors(K, side="left", algorithm="brute").fit(X).kneighbors(Q)[1]
+    form = Form(GENERATORS["kl"], 1.0, SMOOTHING)
+    rows, queries = form.clean(X).astype(np.float32), form.clean(Q).astype(np.float32)
+    ours: list[tuple[str, dict[str, Any]]] = [
+        ("products, exact", {"algorithm": "brute"}),
+        ("ball tree, exact", {"algorithm": "ball"}),
+        *((f"ball tree, {leaves} leaves", {"max_leaves": leaves}) for leaves in (1, 4, 16, 64)),
+        ("vantage tree, 16 leaves", {"algorithm": "vantage", "max_leaves": 16}),
+    ]
+    for label, options in ours:
+        model = BregmanNeighbors(K, side="left", random_state=0, **options).fit(X)
+        found = model.kneighbors(Q)[1]
+        ask = partial(model.kneighbors, Q)
+        show(name, label, true, found, m, ask, lambda i, model=model: model.kneighbors(Q[i : i + 1]))
+    for method, build, sweeps in (
+        ("hnsw", {"M": 16, "efConstruction": 200, "indexThreadQty": 1}, [{"ef": ef} for ef in (20, 50, 200)]),
+        ("vptree", {"bucketSize": 50}, [{"alphaLeft": a, "alphaRight": a} for a in (0.5, 1.0, 2.0)]),
+    ):
+        index = nmslib.init(method=method, space="kldivfast")
+        index.addDataPointBatch(rows)
         started = time.perf_counter()
-        descent = pynndescent.NNDescent(rows, metric="symmetric_kl", n_neighbors=20, n_jobs=1, random_state=0)
-        descent.prepare()
-        building = time.perf_counter() - started
-        symmetric = BregmanNeighbors(K, side="symmetric", algorithm="brute").fit(X).kneighbors(Q)[1]
-        for epsilon in (0.1, 0.3):
-            found = descent.query(queries, K, epsilon=epsilon)[0]
-            batched = in_turn({"b": lambda e=epsilon: descent.query(queries, K, epsilon=e)}, 2)["b"]
-            print(
-                f"{name:9} pynndescent symmetric_kl ε = {epsilon} ({building:.0f} s)  recall of symmetric KL "
-                f"{recall(found, symmetric):.3f}  batch {m / batched:8.0f}/s",
-                flush=True,
-            )
+        index.createIndex(build, print_progress=False)
+        label = f"nmslib {method}, built in {time.perf_counter() - started:.0f} s"
+        for options in sweeps:
+            index.setQueryTimeParams(options)
+            found = [index.knnQuery(q, K)[0] for q in queries]
+            found = np.array([np.pad(f, (0, K - len(f)), constant_values=-1) for f in found])
+            batch = partial(index.knnQueryBatch, queries, K, num_threads=1)
+            one = partial(_ask_nmslib, index, queries)
+            show(name, f"{label}, {next(iter(options.values()))}", true, found, m, batch, one)
+    started = time.perf_counter()
+    descent = pynndescent.NNDescent(rows, metric="symmetric_kl", n_neighbors=20, n_jobs=1, random_state=0)
+    descent.prepare()
+    label = f"pynndescent, symmetrised KL, built in {time.perf_counter() - started:.0f} s"
+    true = BregmanNeighbors(K, side="symmetric", algorithm="brute").fit(X).kneighbors(Q)[1]
+    for epsilon in (0.1, 0.3):
+        ask = partial(descent.query, k=K, epsilon=epsilon)
+        found = ask(queries)[0]
+        show(name, f"{label}, {epsilon}", true, found, m, partial(ask, queries), lambda i, a=ask: a(queries[i : i + 1]))
+
+
+def _ask_nmslib(index: Any, queries: np.ndarray, i: int) -> Any:
+    return index.knnQuery(queries[i], K)
 
 
 if __name__ == "__main__":
@@ -255,7 +242,7 @@ if __name__ == "__main__":
     with threadpool_limits(1):
         if arguments.exact:
             report_exactness(arguments.exact)
-        elif arguments.peers:
-            report_curves(arguments.points, 1000)
         else:
-            report_exact_speed(arguments.points, 1000)
+            for name, draw in DATA.items():
+                report = report_curves if arguments.peers else report_exact_speed
+                report(name, *draw(arguments.points, 1000))
