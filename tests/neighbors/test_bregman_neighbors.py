@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.pipeline import make_pipeline
 
@@ -90,6 +91,8 @@ def test_points_are_added_and_taken_out(algorithm):
     data = np.vstack([data, histograms(400, seed=2)])
     alive = np.setdiff1d(np.arange(2700), gone)
     np.testing.assert_array_equal(model.kneighbors(Q)[1], alive[oracle.nearest("kl", "right", Q, data[alive], 4)])
+    found = model.radius_neighbors(Q[:2], np.inf, return_distance=False)
+    assert all(np.array_equal(indices, alive) for indices in found)
     with pytest.raises(IndexError, match="0 to 2699"):
         model.remove(2700)
 
@@ -158,6 +161,9 @@ def test_the_number_of_workers_changes_nothing():
 
 
 def test_what_cannot_be_asked_is_told():
+    for ask in ("kneighbors", "radius_neighbors", "kneighbors_graph", "query_stats", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(BregmanNeighbors(), ask)(Q)
     model = BregmanNeighbors().fit(X[:50])
     with pytest.raises(ValueError, match="rows of 8 numbers, got 5"):
         model.kneighbors(Q[:, :5])

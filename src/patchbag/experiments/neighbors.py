@@ -129,7 +129,7 @@ def _figures(run: dict[str, Any], X: np.ndarray, Q: np.ndarray) -> list[Row]:
             found.append(row | {"x": len(points) / len(some), "series": run["name"], "unit": "number closer"})
         return found
     grow = {"ball": grow_ball_tree, "vantage": grow_vantage_tree}[kind]
-    grow(points.part(np.arange(300)), **settings, random_state=random_state)  # compiles
+    grow(points.part(np.arange(min(300, len(points)))), **settings, random_state=random_state)  # compiles
     started = time.perf_counter()
     tree = grow(points, **settings, random_state=random_state)
     seconds = time.perf_counter() - started

@@ -193,7 +193,8 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
 
     def radius_neighbors(self, X: Any = None, radius: float | None = None, return_distance: bool = True) -> Any:
         """All points with a divergence of at most ``radius``, exactly, in the order of the points: arrays of arrays."""
-        found = search_radius(self.index_.points, self._ask(X), self.radius if radius is None else radius, self.n_jobs)
+        queries = self._ask(X)
+        found = search_radius(self.index_.points, queries, self.radius if radius is None else radius, self.n_jobs)
         answers = tuple(np.empty(len(some), dtype=object) for some in found)
         for answer, some in zip(answers, found):
             answer[:] = some
@@ -217,7 +218,8 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> sparse.csr_matrix:
         """Divergences of ``n_neighbors`` + 1 neighbours, as scikit-learn's ``KNeighborsTransformer`` has them."""
-        return self.kneighbors_graph(X, min(self.n_neighbors + 1, self.n_samples_fit_), "distance")
+        check_is_fitted(self, "index_")
+        return self.kneighbors_graph(X, min(self.n_neighbors + 1, self.index_.n_live()), "distance")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder that :meth:`open` maps into memory; no pickle."""

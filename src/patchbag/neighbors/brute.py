@@ -238,7 +238,8 @@ def _radius_block(points: Points, radius: float, queries: Queries) -> tuple[list
     found: list[list[np.ndarray]] = [[] for _ in range(queries.size)]
     for first in range(0, len(points), COLUMNS):
         part = slice(first, first + COLUMNS)
-        within = points.bias[part] - queries.centred @ points.vectors[part].T <= limit
+        scores = points.bias[part] - queries.centred @ points.vectors[part].T
+        within = (scores <= limit) & (scores < np.inf)  # points that were taken out have infinite scores
         for i in np.flatnonzero(within.any(axis=1)).tolist():
             found[i].append(first + np.flatnonzero(within[i]))
     distances, neighbors = [], []
