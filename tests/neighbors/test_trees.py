@@ -194,6 +194,9 @@ def test_equal_points_make_a_tree_too():
         tree = grow(kind, points)
         _, indices, _ = search_tree(points, tree, points.ask(X[:2], X[:2]), 4)
         np.testing.assert_array_equal(indices, [[0, 1, 2, 3]] * 2)
+        distances, _, stats = search_tree(points, tree, points.ask(X[:2], X[:2]), 4, max_leaves=20)
+        np.testing.assert_allclose(distances, 0, atol=1e-12)
+        assert np.all(stats[:, 1] <= 20)  # which is no search of all points, though all are equal
 
 
 def test_the_expected_rank_of_a_sample_is_that_of_simulations():

@@ -135,7 +135,7 @@ def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: f
         slack = dtype.type(2.001 * queries.error[i])
         heap[:] = np.inf
         count = scan(added.vectors, added.bias, added.order, 0, added.bias.shape[0], centred, slack, heap, values,
-                     indices, 0, out)  # fmt: skip
+                     indices, 0, out, False)  # fmt: skip
         computed, opened = n_leaves + added.bias.shape[0], 0
         products(leaves.psi, 0, n_leaves, centred, keys)
         for leaf in range(n_leaves):
@@ -144,7 +144,7 @@ def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: f
             leaf = int(np.argmin(keys))
             node = leaves.node[leaf]
             count = scan(tree.vectors, tree.bias, tree.order, tree.start[node], tree.stop[node], centred, slack, heap,
-                         values, indices, count, out)  # fmt: skip
+                         values, indices, count, out, False)  # fmt: skip
             computed += tree.stop[node] - tree.start[node]
             opened += 1
             keys[leaf] = np.inf
@@ -170,7 +170,7 @@ def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: f
                 if not hopeless and count >= 0:
                     a, b = tree.start[node], tree.stop[node]
                     count = scan(tree.vectors, tree.bias, tree.order, a, b, centred, slack, heap, values, indices,
-                                 count, out)  # fmt: skip
+                                 count, out, False)  # fmt: skip
                     computed += b - a
                     opened += 1
         stats[i, 0], stats[i, 1] = computed, opened

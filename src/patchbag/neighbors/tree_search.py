@@ -112,13 +112,18 @@ def left_out(space: Any, tree: Any, node: int, phi: Any, psi: Any, h_query: floa
 
 @njit(cache=True, nogil=True)
 def scan(vectors: Any, bias: Any, order: Any, a: int, b: int, centred: Any, slack: Any, heap: Any, values: Any,
-          indices: Any, count: int, out: Any) -> int:  # pragma: no cover - compiled  # fmt: skip
-    """Offer the points of a range to a query; ``order`` names them."""
+          indices: Any, count: int, out: Any, keep: bool) -> int:  # pragma: no cover - compiled  # fmt: skip
+    """Offer the points of a range to a query; ``order`` names them.
+
+    Where there is no room for all that may be equal, ``keep`` goes on with those that came first.
+    """
     products(vectors[a:b], 0, b - a, centred, out)
     for i in range(b - a):
         value = bias[a + i] - out[i]
         if value <= heap[0] + slack and value < np.inf and count >= 0:
             count = offer(value, order[a + i], slack, heap, values, indices, count)
+            if count < 0 and keep:
+                count = values.shape[0]
     return count
 
 
@@ -149,7 +154,7 @@ def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: A
             gradient_of(space, phi, psi)
             own = (phi * psi).sum()
         count = scan(added.vectors, added.bias, added.order, 0, added.bias.shape[0], centred, slack, heap, values,
-                      indices, 0, out)  # fmt: skip
+                     indices, 0, out, max_leaves > 0)  # fmt: skip
         computed += added.bias.shape[0]
         size = _enqueue(keys, nodes, 0, dtype.type(-np.inf), 0)
         while size > 0 and count >= 0:
@@ -165,9 +170,9 @@ def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: A
             if children == 0:
                 a, b = tree.start[node], tree.stop[node]
                 count = scan(tree.vectors, tree.bias, tree.order, a, b, centred, slack, heap, values, indices, count,
-                              out)  # fmt: skip
+                             out, max_leaves > 0)  # fmt: skip
                 computed += b - a
-                leaves += 1
+                leaves += b > a  # relocation may leave a leaf empty
                 if leaves >= max_leaves > 0 and heap[0] < np.inf:
                     break
             else:
@@ -184,7 +189,8 @@ def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: A
         stats[i, 1] = leaves
         distances[i] = np.inf
         neighbors[i] = -1
-        rank(code, mixing, queries.left[i], queries.right[i], rows, heap[0] + slack, values, indices, count,
+        limit = np.inf if max_leaves > 0 else heap[0] + slack
+        rank(code, mixing, queries.left[i], queries.right[i], rows, limit, values, indices, count,
              distances[i], neighbors[i])  # fmt: skip
 
 
