@@ -19,7 +19,7 @@ ORDER = [
     ["features"],
     ["mixture"],
     ["encodings"],
-    ["similarity"],
+    ["similarity", "neighbors"],
     ["embeddings"],
     ["classifiers"],
     ["active"],

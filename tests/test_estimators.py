@@ -124,9 +124,10 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     ),
     "VLAD": (patchbag.VLAD, make_statistics),
 }
-# public classes with tests of their own: they take folders, pools, kernels of pools, several labels per image
+# public classes with tests of their own: they take folders, pools, kernels of pools, several labels per image, or
+# answer with neighbours
 BASES = {"FeatureExtractor", "Kernel", "StatisticsTransformer"}
-OTHERS = {"ActiveLearner", "Categorizer", "GaussianProcessQuery", "MultilabelSVM", "PoolLearner"}
+OTHERS = {"ActiveLearner", "BregmanNeighbors", "Categorizer", "GaussianProcessQuery", "MultilabelSVM", "PoolLearner"}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the counts vary no more than independent draws"),

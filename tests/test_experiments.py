@@ -352,3 +352,26 @@ def test_a_search_is_judged_by_the_classes_of_what_it_finds(picture_folder, by, 
     assert set(without["per_class"]) == {"bars", "diagonals", "stripes"}
     assert 50 < without["mean"] <= 100 and 50 < mean_precision["mean"] <= 100
     assert with_query["mean"] >= without["mean"]
+
+
+def test_trees_on_histograms_are_measured_against_all_points(picture_folder, monkeypatch, tmp_path):
+    from patchbag.experiments import neighbors
+
+    monkeypatch.setitem(neighbors.SIZES, "colors", (400, 30))
+    monkeypatch.setitem(neighbors.SIZES, "words", (60, 10))
+    monkeypatch.setattr(neighbors, "N_WORDS", 12)
+    runs = [
+        {"name": "leaves", "figure": "leaves", "settings": {"leaf_size": 20, "relocate": False}},
+        {"name": "exact", "figure": "exact", "tree": "vantage", "settings": {"leaf_size": 20, "side": "left"}},
+        {"name": "closer", "figure": "closer", "at": [1, 4, 400], "settings": {"leaf_size": 20}},
+        {"name": "sample", "figure": "closer", "tree": "sample", "at": [0.1, 1.0]},
+    ]
+    spec = {"name": "n", "kind": "neighbors", "data": picture_folder.name, "features": "colors", "run": runs}
+    result = run_experiment(spec, picture_folder.parent)
+    leaves, exact, one, four, every, tenth, whole = result["runs"]
+    assert 20 <= leaves["mean"] <= 400 and exact["mean"] > 0
+    assert one["mean"] >= four["mean"] >= every["mean"] == 0 and one["x"] > four["x"] > every["x"]
+    assert tenth["mean"] > 0 == whole["mean"] and whole["x"] == 1
+    words = run_experiment({**spec, "features": "words", "run": runs[2:3]}, picture_folder.parent)
+    assert words["runs"][-1]["mean"] == 0
+    assert all(path.is_file() for path in write_results(result, tmp_path / "results"))

@@ -60,6 +60,7 @@ from .mixture.maximum_likelihood import MaximumLikelihoodMixtures as MaximumLike
 from .mixture.spatial import SpatialPyramid as SpatialPyramid
 from .mixture.statistics import Statistics as Statistics
 from .mixture.universal import UniversalStatistics as UniversalStatistics
+from .neighbors.bregman import BregmanNeighbors as BregmanNeighbors
 from .protocol import PerClassSplit as PerClassSplit
 from .recipes import add_recipe as add_recipe
 from .recipes import make_recipe as make_recipe

@@ -32,8 +32,10 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mixture-cost": ((), ()),
     "ripley": (("at",), ()),
     "uci": (("tables",), ()),
+    "neighbors": (("data", "features", "run"), ("name", "figure")),
 }
-TEXTS = ("kind", "title", "source", "note", "axis", "plot", "data", "recipe", "name", "universal", "classifier", "by")
+ABOUT = ("kind", "title", "source", "note", "axis", "plot")
+TEXTS = (*ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree")
 COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},

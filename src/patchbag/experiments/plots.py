@@ -80,13 +80,15 @@ def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
             axes.plot(*zip(*theirs), "D", markerfacecolor="none", color=line.get_color())
     ticks = sorted({r["x"] for r in runs if r.get("series")})
     axes.set_xscale("log", base=2 if ticks[0] >= 1 else 10)
-    axes.set_xticks(ticks, [f"{v:g}" for v in ticks])
-    axes.minorticks_off()
-    for i, r in enumerate(r for r in runs if not r.get("series")):
+    if len(ticks) <= 20:
+        axes.set_xticks(ticks, [f"{v:g}" for v in ticks])
+        axes.minorticks_off()
+    measured = {r.get("unit") for r in runs if r.get("series")}
+    for i, r in enumerate(r for r in runs if not r.get("series") and r.get("unit") in measured):
         axes.axhline(r["mean"], color=f"C{7 + i % 3}", linestyle="--", linewidth=1, label=r["name"])
     if any(r.get("published") is not None for r in runs if r.get("series")):
         axes.plot([], [], "D", markerfacecolor="none", color="black", label="published")
-    axes.set_ylabel("mean per-class accuracy, %")
+    axes.set_ylabel(next((r["unit"] for r in runs if r.get("unit")), "mean per-class accuracy, %"))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure, axes

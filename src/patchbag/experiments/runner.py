@@ -44,6 +44,7 @@ from pathlib import Path
 from typing import Any
 
 from patchbag.experiments.curves import active_curves, pool_curves
+from patchbag.experiments.neighbors import neighbor_study
 from patchbag.experiments.points import ripley_curves, uci_table
 from patchbag.experiments.retrieval import retrieval_table
 from patchbag.experiments.studies import discount_curves, mixture_cost, toy_example
@@ -61,6 +62,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "mixture-cost": mixture_cost,
     "ripley": ripley_curves,
     "uci": uci_table,
+    "neighbors": neighbor_study,
 }
 
 

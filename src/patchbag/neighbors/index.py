@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Points with whatever makes them fast to search: a tree, its leaves, a sample, and what each way costs here.
+
+Which algorithm answers is a matter of speed alone, except for those that are approximate:
+
+* ``brute``: matrix products (``brute``), exact;
+* ``ball``: a ball tree, exact (``leaf_search``) or, with ``max_leaves``, approximate (``tree_search``);
+* ``vantage``: a vantage-point tree, exact or with ``max_leaves`` approximate;
+* ``sample``: a random sample, approximate (``sampling``);
+* ``auto``: ``ball`` where ``max_leaves`` is given; else ``brute`` or the exact ball tree, whichever is faster for as
+  many queries as are asked.  Both are timed when the index is made, on points of its own, because how much a tree can
+  leave out depends on the data: products cost a + b·m for m queries, a tree t·m.  Both find the same neighbours, so
+  that a choice by the clock changes no result.
+
+Points can be added and taken out.  Points that are in no tree yet are searched by products, until they are a tenth of
+all; then the tree is made anew.  Points keep their numbers when others are taken out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from patchbag.neighbors.ball_tree import grow_ball_tree
+from patchbag.neighbors.brute import ROWS, search_brute
+from patchbag.neighbors.divergences import GENERATORS, find_generator, mahalanobis
+from patchbag.neighbors.forms import Form, Points, Queries
+from patchbag.neighbors.index_files import open_index, save_index
+from patchbag.neighbors.leaf_search import Leaves, gather_leaves, search_leaves
+from patchbag.neighbors.sampling import draw_sample
+from patchbag.neighbors.tree_search import search_tree
+from patchbag.neighbors.trees import Tree
+from patchbag.neighbors.vantage_tree import grow_vantage_tree
+
+# fewer points than these are always searched by products
+FEW = 2000
+# share of points outside of the tree at which it is made anew
+OUTSIDE = 0.1
+PROBES = 24
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How points are to be searched; parameters are those of ``BregmanNeighbors``."""
+
+    n_neighbors: int
+    algorithm: str
+    leaf_size: int
+    branching: int
+    n_iter: int
+    max_leaves: int | None
+    sample: float
+
+
+class NeighborIndex:
+    """Points and their tree or sample.
+
+    Attributes
+    ----------
+    points : all points, in the order that they came
+    algorithm : what ``Plan.algorithm`` comes to: "brute", "ball", "vantage" or "sample"
+    covered : points from this one on are in no tree
+    removed : number of points that were taken out
+    tree, leaves, sample : None where the algorithm has none
+    costs : (a, b, t) in seconds, None where nothing was timed
+    """
+
+    def __init__(self, points: Points, plan: Plan, random_state: np.random.RandomState) -> None:
+        self.points, self.plan, self.removed = points, plan, 0
+        self._grow(random_state)
+
+    def _grow(self, random_state: np.random.RandomState) -> None:
+        points, plan = self.points, self.plan
+        self.covered = len(points)
+        self.tree: Tree | None = None
+        self.leaves: Leaves | None = None
+        self.sample: np.ndarray | None = None
+        self.costs: tuple[float, float, float] | None = None
+        self.algorithm = plan.algorithm
+        if plan.algorithm == "auto":
+            small = plan.max_leaves is None and len(points) < FEW
+            self.algorithm = "brute" if small or points.form.inner.code is None else "ball"
+        live = np.flatnonzero(np.isfinite(points.bias))
+        if self.algorithm == "sample":
+            self.sample = live[draw_sample(len(live), plan.sample, plan.n_neighbors, random_state)]
+        elif self.algorithm in ("ball", "vantage") and len(live):
+            some = points if len(live) == len(points) else points.part(live)
+            if self.algorithm == "ball":
+                tree = grow_ball_tree(
+                    some,
+                    leaf_size=plan.leaf_size,
+                    branching=plan.branching,
+                    n_iter=plan.n_iter,
+                    random_state=random_state,
+                )
+            else:
+                tree = grow_vantage_tree(some, leaf_size=plan.leaf_size, random_state=random_state)
+            self.tree = tree._replace(order=live[tree.order])
+            if self.algorithm == "ball" and plan.max_leaves is None:
+                self.leaves = gather_leaves(points, self.tree)
+                if plan.algorithm == "auto":
+                    self.costs = self._time(live)
+
+    def _time(self, live: np.ndarray) -> tuple[float, float, float]:
+        """Seconds of products for no query, of products per query, and of the tree per query."""
+        k = min(self.plan.n_neighbors, len(live))
+        rows = self.points.rows[live[:: max(len(live) // ROWS, 1)][:ROWS]]
+        many, few, one = (self.points.ask(rows[:n], rows[:n]) for n in (ROWS, PROBES, 1))
+
+        def clock(algorithm: str, queries: Queries) -> float:
+            seconds = []
+            for _ in range(3):
+                started = time.perf_counter()
+                self._search(queries, k, algorithm, 1)
+                seconds.append(time.perf_counter() - started)
+            return min(seconds)
+
+        single, batch = clock("brute", one), clock("brute", many)
+        slope = max(batch - single, 0.0) / max(many.size - 1, 1)
+        return single - slope, slope, clock("ball", few) / few.size
+
+    def add(self, rows: np.ndarray, random_state: np.random.RandomState) -> None:
+        """Take in cleaned rows, which get the next numbers."""
+        self.points = self.points.joined(Points.prepare(self.points.form, rows, like=self.points))
+        outside = len(self.points) - self.covered
+        if self.algorithm == "sample" or (self.tree is not None and outside > OUTSIDE * len(self.points)):
+            self._grow(random_state)
+
+    def remove(self, indices: np.ndarray) -> None:
+        """Take points out."""
+        bias = np.array(self.points.bias)
+        bias[indices] = np.inf
+        self.removed = int(np.isinf(bias).sum())
+        self.points = replace(self.points, bias=bias)
+        if self.tree is not None:
+            self.tree = self.tree._replace(bias=bias[self.tree.order])
+        if self.sample is not None:
+            self.sample = np.setdiff1d(self.sample, indices)
+
+    def n_live(self) -> int:
+        """Points that can be found."""
+        return len(self.points) - self.removed if self.sample is None else len(self.sample)
+
+    def choose(self, m: int) -> str:
+        """The algorithm for m queries."""
+        if self.costs is None:
+            return self.algorithm
+        fixed, product, tree = self.costs
+        return "ball" if tree * m < fixed + product * m else "brute"
+
+    def search(self, queries: Queries, k: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Divergences (m, k), indices (m, k) and statistics (m, 2): divergences computed and leaves opened."""
+        return self._search(queries, k, self.choose(queries.size), n_jobs)
+
+    def _search(
+        self, queries: Queries, k: int, algorithm: str, n_jobs: int | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        points, tree, covered = self.points, self.tree, self.covered
+        if self.sample is not None:
+            some = points.part(self.sample)
+            distances, indices = search_brute(some, queries, k, n_jobs)
+            return distances, self.sample[indices], np.tile([len(some), 0], (queries.size, 1))
+        if algorithm == "brute" or tree is None:
+            distances, indices = search_brute(points, queries, k, n_jobs)
+            return distances, indices, np.tile([len(points), 0], (queries.size, 1))
+        if self.leaves is not None:
+            return search_leaves(points, tree, self.leaves, queries, k, covered=covered, n_jobs=n_jobs)
+        limit = self.plan.max_leaves
+        return search_tree(points, tree, queries, k, max_leaves=limit, covered=covered, n_jobs=n_jobs)
+
+    # --- on disk -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], about: dict[str, Any]) -> None:
+        """Write everything to a folder; ``about`` are JSON values that :meth:`open` returns."""
+        points, generator = self.points, self.points.form.generator
+        if GENERATORS.get(generator.name) is not generator and generator.root is None:
+            raise TypeError(f"{generator.name} is made of functions, which a file cannot hold; named divergences can")
+        named = ("rows", "vectors", "bias", "mu", "nu", "largest")
+        arrays = {f"points.{name}": getattr(points, name) for name in named}
+        for kind, some in (("tree", self.tree), ("leaves", self.leaves)):
+            arrays |= {} if some is None else {f"{kind}.{name}": array for name, array in some._asdict().items()}
+        if self.sample is not None:
+            arrays["sample"] = self.sample
+        if generator.root is not None:
+            arrays["precision"] = generator.root @ generator.root.T
+        state = {"covered": self.covered, "algorithm": self.algorithm, "costs": self.costs, "scale": points.scale}
+        form = {"generator": generator.name, "mixing": points.form.mixing, "smoothing": points.form.smoothing}
+        save_index(path, arrays, {"plan": asdict(self.plan), "state": state, "form": form, "about": about})
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> tuple[NeighborIndex, dict[str, Any]]:
+        """An index that was saved, its arrays mapped from disk, and what was said about it."""
+        arrays, manifest = open_index(path)
+        form, state = manifest["form"], manifest["state"]
+        precision = arrays.get("precision")
+        generator = find_generator(form["generator"]) if precision is None else mahalanobis(precision)
+        index = cls.__new__(cls)
+
+        def some(kind: str) -> dict[str, np.ndarray]:
+            return {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{kind}.")}
+
+        index.points = Points(
+            Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
+        )
+        index.plan = Plan(**manifest["plan"])
+        index.removed = int(np.isinf(index.points.bias).sum())
+        index.tree = Tree(**some("tree")) if some("tree") else None
+        index.leaves = Leaves(**some("leaves")) if some("leaves") else None
+        index.sample = arrays.get("sample")
+        index.covered, index.algorithm = state["covered"], state["algorithm"]
+        index.costs = None if state["costs"] is None else tuple(state["costs"])
+        return index, manifest["about"]

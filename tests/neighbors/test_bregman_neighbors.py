@@ -1,0 +1,178 @@
+"""The estimator: every algorithm, scikit-learn's interface, adding, taking out, files."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.pipeline import make_pipeline
+
+from oracles import bregman as oracle
+from patchbag import BregmanNeighbors
+from patchbag.neighbors.divergences import Generator, mahalanobis
+from patchbag.neighbors.index import FEW
+
+
+def histograms(n: int, d: int = 8, seed: int = 0, clusters: int = 30) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).dirichlet(np.ones(d), clusters)
+    X = rng.standard_gamma(300 * centres[rng.integers(clusters, size=n)] + 1e-2) + 1e-9
+    return X / X.sum(axis=1, keepdims=True)
+
+
+X, Q = histograms(FEW + 400), histograms(40, seed=1)
+
+
+@pytest.mark.parametrize("side", ["right", "left", "symmetric", "mixed"])
+def test_every_exact_algorithm_finds_the_same(side):
+    expected = oracle.nearest("kl", side, Q, X, 5, 0.2)
+    for algorithm in ("auto", "brute", "ball", "vantage"):
+        model = BregmanNeighbors(side=side, mixing=0.2, algorithm=algorithm, smoothing=0.0, random_state=0).fit(X)
+        np.testing.assert_array_equal(model.kneighbors(Q)[1], expected)
+        np.testing.assert_array_equal(model.kneighbors(Q[:1], return_distance=False), expected[:1])
+
+
+def test_auto_takes_what_was_faster():
+    model = BregmanNeighbors(random_state=0).fit(X)
+    _, b, t = model.index_.costs
+    assert t > 0 and b > 0
+    model.index_.costs = (1.0, 1e-3, 1e-2)
+    assert [model.index_.choose(m) for m in (1, 100, 1000)] == ["ball", "ball", "brute"]
+    assert BregmanNeighbors().fit(X[:100]).index_.algorithm == "brute"
+    assert BregmanNeighbors(max_leaves=3).fit(X[:100]).index_.algorithm == "ball"
+
+
+def test_squared_euclidean_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(300, 4))
+    ours = BregmanNeighbors(divergence="squared_euclidean").fit(data)
+    theirs = NearestNeighbors().fit(data)
+    for asked in (None, data[:20] + 0.1):
+        distances, indices = ours.kneighbors(asked)
+        expected, other = theirs.kneighbors(asked)
+        np.testing.assert_array_equal(indices, other)
+        np.testing.assert_allclose(distances, expected**2, rtol=1e-9)
+        graph = ours.kneighbors_graph(asked, mode="distance").toarray()
+        np.testing.assert_allclose(graph, theirs.kneighbors_graph(asked, mode="distance").toarray() ** 2, rtol=1e-9)
+    distances, indices = ours.radius_neighbors(data[:20], 1.5)
+    expected = theirs.radius_neighbors(data[:20], np.sqrt(1.5), return_distance=False)
+    for found, other in zip(indices, expected):
+        np.testing.assert_array_equal(found, np.sort(other))
+    assert all(i not in found for i, found in enumerate(ours.radius_neighbors(radius=1.5, return_distance=False)))
+
+
+def test_equal_points_are_not_their_own_neighbours():
+    data = np.tile(histograms(3), (4, 1))
+    indices = BregmanNeighbors(n_neighbors=3).fit(data).kneighbors(return_distance=False)
+    assert np.all(indices != np.arange(12)[:, None])
+    assert np.all(indices % 3 == (np.arange(12) % 3)[:, None])
+
+
+def test_it_stands_in_a_pipeline_before_scikit_learns_neighbours():
+    y = np.argmax(X, axis=1)
+    model = make_pipeline(BregmanNeighbors(n_neighbors=5), KNeighborsClassifier(5, metric="precomputed"))
+    assert np.mean(model.fit(X, y).predict(Q) == np.argmax(Q, axis=1)) > 0.9
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "auto"])
+def test_points_are_added_and_taken_out(algorithm):
+    data = histograms(2300)
+    model = BregmanNeighbors(n_neighbors=4, algorithm=algorithm, smoothing=0.0, random_state=0)
+    model.partial_fit(data[:2100]).partial_fit(data[2100:2200])
+    gone = np.unique(np.concatenate([model.kneighbors(Q, return_distance=False)[:, 0], [0, 2150]]))
+    model.remove(gone)
+    alive = np.setdiff1d(np.arange(2200), gone)
+    np.testing.assert_array_equal(model.kneighbors(Q)[1], alive[oracle.nearest("kl", "right", Q, data[alive], 4)])
+    model.partial_fit(data[2200:]).partial_fit(histograms(400, seed=2))  # the tree is made anew
+    data = np.vstack([data, histograms(400, seed=2)])
+    alive = np.setdiff1d(np.arange(2700), gone)
+    np.testing.assert_array_equal(model.kneighbors(Q)[1], alive[oracle.nearest("kl", "right", Q, data[alive], 4)])
+    found = model.radius_neighbors(Q[:2], np.inf, return_distance=False)
+    assert all(np.array_equal(indices, alive) for indices in found)
+    with pytest.raises(IndexError, match="0 to 2699"):
+        model.remove(2700)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "auto", "sample"])
+def test_it_travels_and_is_saved_without_pickle(algorithm, tmp_path):
+    model = BregmanNeighbors(3, side="symmetric", algorithm=algorithm, sample=0.5, random_state=0).fit(X)
+    expected = model.kneighbors(Q)
+    model.save(tmp_path / "index")
+    opened = BregmanNeighbors.open(tmp_path / "index")
+    assert isinstance(opened.index_.points.vectors, np.memmap)
+    assert opened.get_params()["side"] == "symmetric" and opened.divergence == "kl"
+    for other in (opened, pickle.loads(pickle.dumps(model))):
+        for a, b in zip(other.kneighbors(Q), expected):
+            np.testing.assert_array_equal(a, b)
+    opened.partial_fit(Q).remove(0)
+    assert np.all(opened.kneighbors(Q, 1)[0] < 1e-9) or algorithm == "sample"
+    assert not list((tmp_path / "index").glob(".*"))
+
+
+def test_files_that_are_none_are_told(tmp_path):
+    with pytest.raises(ValueError, match="not a folder written by"):
+        BregmanNeighbors.open(tmp_path)
+    model = BregmanNeighbors().fit(X[:50])
+    model.save(tmp_path / "a")
+    (tmp_path / "a" / "points.rows.npy").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"points\.rows\.npy is missing or damaged"):
+        BregmanNeighbors.open(tmp_path / "a")
+    quartic = Generator("quartic", lambda x: (x**4).sum(-1), lambda x: 4 * x**3, lambda y: np.cbrt(y / 4))
+    with pytest.raises(TypeError, match="quartic is made of functions"):
+        BregmanNeighbors(divergence=quartic).fit(X[:50]).save(tmp_path / "b")
+    with pytest.raises(ValueError, match="no compiled version"):
+        BregmanNeighbors(divergence=quartic, algorithm="ball").fit(X[:50])
+
+
+def test_mahalanobis_is_searched_by_trees_and_saved(tmp_path):
+    A = np.diag(np.arange(1.0, 9.0))
+    model = BregmanNeighbors(divergence=mahalanobis(A), algorithm="ball", random_state=0).fit(X)
+    full = (((Q[:, None] - X) ** 2) * np.arange(1.0, 9.0)).sum(axis=2)
+    expected = np.argsort(full, axis=1, kind="stable")[:, :5]
+    model.save(tmp_path / "m")
+    for one in (model, BregmanNeighbors.open(tmp_path / "m")):
+        np.testing.assert_array_equal(one.kneighbors(Q)[1], expected)
+
+
+def test_approximate_searches_compute_fewer_divergences_and_say_how_many():
+    for options in (
+        {"algorithm": "sample", "sample": 0.1},
+        {"max_leaves": 2},
+        {"algorithm": "vantage", "max_leaves": 2},
+    ):
+        model = BregmanNeighbors(random_state=0, **options).fit(X)
+        stats = model.query_stats(Q)
+        assert np.all(stats["divergences"] < 0.2 * len(X))
+        assert np.all(stats["leaves"] == (2 if "max_leaves" in options else 0))
+        distances, indices = model.kneighbors(Q)
+        np.testing.assert_allclose(distances[0], oracle.divergences("kl", "right", Q[0], X)[indices[0]], rtol=1e-3)
+    assert np.all(BregmanNeighbors(algorithm="brute").fit(X).query_stats(Q)["divergences"] == len(X))
+
+
+def test_the_number_of_workers_changes_nothing():
+    one = BregmanNeighbors(algorithm="ball", n_jobs=1, random_state=0).fit(X).kneighbors(np.tile(Q, (4, 1)))
+    two = BregmanNeighbors(algorithm="ball", n_jobs=2, random_state=0).fit(X).kneighbors(np.tile(Q, (4, 1)))
+    np.testing.assert_array_equal(one[1], two[1])
+    np.testing.assert_array_equal(one[0], two[0])
+
+
+def test_what_cannot_be_asked_is_told():
+    for ask in ("kneighbors", "radius_neighbors", "kneighbors_graph", "query_stats", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(BregmanNeighbors(), ask)(Q)
+    model = BregmanNeighbors().fit(X[:50])
+    with pytest.raises(ValueError, match="rows of 8 numbers, got 5"):
+        model.kneighbors(Q[:, :5])
+    with pytest.raises(ValueError, match="between 1 and the number of points, 50"):
+        model.kneighbors(Q, 51)
+    with pytest.raises(ValueError, match="NaN"):
+        model.kneighbors(np.full((1, 8), np.nan))
+    with pytest.raises(ValueError, match="'side' parameter"):
+        BregmanNeighbors(side="up").fit(X[:50])
+    with pytest.raises(ValueError, match="entry 0 of row 0 is 0"):
+        BregmanNeighbors(smoothing=0.0).fit(np.eye(3)[::-1])
+    assert clone(model).get_params() == model.get_params()
