@@ -20,8 +20,8 @@ import numpy as np
 
 from patchbag.neighbors.forms import Points, Queries
 
-GROUP = 64
-EXTRA = 8
+GROUP = 128
+EXTRA = 4
 # scores that stand in memory at a time
 TILE = 1 << 31
 # numbers that are gathered at a time
