@@ -22,6 +22,11 @@ from patchbag.cli.options import app, parse_settings
 
 __all__ = ["active", "app", "categorize", "explore", "main", "parse_settings", "prediction", "search"]
 
+# as a person meets them
+COMMANDS = ("demo", "train", "predict", "info", "evaluate", "active")
+COMMANDS += ("index", "search", "duplicates", "recipes", "reproduce", "cache")
+app.registered_commands.sort(key=lambda command: COMMANDS.index(str(getattr(command.callback, "__name__", ""))))
+
 
 def main() -> None:
     """Entry point: errors of the user are one line, not a traceback."""
