@@ -22,10 +22,10 @@ from patchbag.cli.options import app, parse_settings
 
 __all__ = ["active", "app", "categorize", "explore", "main", "parse_settings", "prediction", "search"]
 
-# as a person meets them
-COMMANDS = ("demo", "train", "predict", "info", "evaluate", "active")
-COMMANDS += ("index", "search", "duplicates", "recipes", "reproduce", "cache")
-app.registered_commands.sort(key=lambda command: COMMANDS.index(str(getattr(command.callback, "__name__", ""))))
+FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "index", "search", "duplicates")
+names = {id(command): command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+# as a person meets them; the others after these
+app.registered_commands.sort(key=lambda c: FIRST.index(names[id(c)]) if names[id(c)] in FIRST else len(FIRST))
 
 
 def main() -> None:
