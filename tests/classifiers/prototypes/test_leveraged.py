@@ -84,10 +84,14 @@ def test_noisy_labels_are_not_kept(model, data):
 @pytest.mark.parametrize("model", BOTH)
 def test_several_numbers_of_neighbours_add_their_scores(model, data):
     X, y, queries, _ = data
-    together = model((3, 9), rounds=0.5, random_state=0).fit(X, y)
-    alone = [model(k, rounds=0.5, random_state=0).fit(X, y) for k in (3, 9)]
+    together = model((3, 9), rounds=1.0, random_state=0).fit(X, y)
+    alone = [model(k, rounds=1.0, random_state=0).fit(X, y) for k in (3, 9)]
     expected = sum(one.decision_function(queries) * one.unit_ for one in alone)
     np.testing.assert_allclose(together.decision_function(queries) * together.unit_, expected, rtol=1e-10)
+    few = model((3, 9), rounds=0.2, random_state=0).fit(X, y)
+    weights = np.zeros(len(X))
+    weights[together.prototypes_] = together.own_coefficients()
+    assert len(few.prototypes_) == 24 and weights[few.prototypes_].min() >= np.sort(weights)[-24]
 
 
 @pytest.mark.parametrize("model", BOTH)

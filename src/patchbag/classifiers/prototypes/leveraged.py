@@ -15,8 +15,9 @@ gives the highest accuracy on images that were left out (the thesis chooses θ b
 between an image's own class and the others, so that they are about ±1, and
 :mod:`~patchbag.classifiers.confidence.temperature` does the rest.
 
-Several ``n_neighbors`` give one classifier each, whose scores are added (figure 5.13).  Where no prototype at all is
-worth a vote (two images of two classes), all of them vote alike.
+Several ``n_neighbors`` give one classifier each, whose scores are added (figure 5.13).  Each leverages all images, and
+the T images whose coefficients have the largest sum are kept for all of them: T rounds of each would keep more images,
+or less good ones.  Where no prototype at all is worth a vote (two images of two classes), all of them vote alike.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _train(self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any) -> list[_Trained]:
         counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
         distances, neighbors = nearest_others(X, max(counts), self.metric, self.search)
-        rounds = max(self._rounds(share, len(X)) for share in shares)
+        rounds = len(X) if len(counts) > 1 else max(self._rounds(share, len(X)) for share in shares)
         order = random.permutation(len(X))
         found = []
         for k in counts:
@@ -185,15 +186,20 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
-        m = len(codes)
-        voters = []
-        for k, boosted, width in trained:
-            coefficients = np.stack([one.coefficients(m, self._rounds(share, m)) for one in boosted], axis=1)
-            if self.drop_negative:
-                own = coefficients[np.arange(m), codes if coefficients.shape[1] > 1 else 0]
-                coefficients = np.where(own[:, None] > 0, coefficients, 0.0)
-            voters.append((k, coefficients if coefficients.any() else np.ones_like(coefficients), width))
-        return voters
+        m, most = len(codes), self._rounds(share, len(codes))
+        several = len(trained) > 1
+        found, own = [], []
+        for _, boosted, _ in trained:
+            coefficients = np.stack([one.coefficients(m, None if several else most) for one in boosted], axis=1)
+            mine = coefficients[np.arange(m), codes if coefficients.shape[1] > 1 else 0]
+            found.append(np.where(mine[:, None] > 0, coefficients, 0.0) if self.drop_negative else coefficients)
+            own.append(np.maximum(mine, 0))
+        if several:
+            kept = np.argsort(-np.sum(own, axis=0), kind="stable")[:most]
+            left_out = ~np.isin(np.arange(m), kept)
+            for coefficients in found:
+                coefficients[left_out] = 0.0
+        return [(k, c if c.any() else np.ones_like(c), width) for (k, _, width), c in zip(trained, found)]
 
     def _strengths(
         self, X: np.ndarray, references: Any, voters: list[Voter]
