@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from patchbag import InnerProductKernel, MulticlassLeveragedNeighbors, UniversalNearestNeighbors
+from patchbag import BregmanNeighbors, InnerProductKernel, MulticlassLeveragedNeighbors, UniversalNearestNeighbors
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
 from patchbag.classifiers.prototypes.search import MetricSearch, nearest, nearest_others
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
@@ -116,6 +116,15 @@ def test_any_search_gives_the_same_answers(search, data):
         MulticlassLeveragedNeighbors(5, rounds=0.5, search=s, random_state=0).fit(X, y) for s in (None, search)
     )
     np.testing.assert_allclose(theirs.decision_function(queries), ours.decision_function(queries), rtol=1e-9)
+
+
+def test_neighbours_may_be_those_of_a_divergence():
+    rng = np.random.default_rng(0)
+    y = np.array(list("ab"))[np.arange(80) % 2]
+    X = np.where((y == "a")[:, None], rng.dirichlet([4, 2, 1, 1], 80), rng.dirichlet([1, 1, 2, 4], 80))
+    model = MulticlassLeveragedNeighbors(5, search=BregmanNeighbors(divergence="kl"), rounds=0.3, random_state=0)
+    fitted = model.fit(X[:50], y[:50])
+    assert np.mean(fitted.predict(X[50:]) == y[50:]) > 0.85 and len(fitted.prototypes_) == 15
 
 
 def test_the_intersection_kernel_is_one_minus_half_of_manhattans_distance():
