@@ -35,6 +35,8 @@ def test_equal_coefficients_are_the_plain_knn_rule(model, data):
     part = model(5, rounds=0.25, chooser="equal", random_state=0).fit(X, y)
     some = KNeighborsClassifier(5).fit(X[part.prototypes_], y[part.prototypes_])
     assert len(part.prototypes_) == 30
+    several = model((3, 5), rounds=0.25, chooser="equal", random_state=0).fit(X, y)
+    np.testing.assert_array_equal(several.prototypes_, part.prototypes_)  # random ones, the same for each k
     np.testing.assert_array_equal(part.predict(queries), some.predict(queries))
 
 
@@ -177,6 +179,8 @@ def test_what_does_not_go_together_is_an_error(data):
     X, y, _, _ = data
     with pytest.raises(ValueError, match="does not go with"):
         MulticlassLeveragedNeighbors(metric="similarity", kernel="gaussian").fit(X @ X.T, y)
+    with pytest.raises(ValueError, match='is made from metric="manhattan"'):
+        MulticlassLeveragedNeighbors(kernel="intersection").fit(X, y)
     with pytest.raises(ValueError, match="square matrix"):
         MulticlassLeveragedNeighbors(metric="similarity").fit(X, y)
 

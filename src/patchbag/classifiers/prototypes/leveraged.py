@@ -128,11 +128,13 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=2)
         self.classes_, codes = encode_labels(y)
-        if self._on_similarities() != (self.kernel == "similarity") and self.kernel not in ("knn",):
+        if self.kernel != "knn" and self._on_similarities() != (self.kernel == "similarity"):
             raise ValueError(
                 f'kernel={self.kernel!r} does not go with metric={self.metric!r}: kernel="similarity" needs '
                 'metric="similarity", the others need distances'
             )
+        if self.kernel == "intersection" and self.metric != "manhattan":
+            raise ValueError(f'kernel="intersection" is made from metric="manhattan", got {self.metric!r}')
         if self._on_similarities() and len(X) != X.shape[1]:
             raise ValueError(f"similarities to the training images make a square matrix, got {X.shape}")
         n_classes, m = len(self.classes_), len(X)
@@ -187,7 +189,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
         m, most = len(codes), self._rounds(share, len(codes))
-        several = len(trained) > 1
+        several = len(trained) > 1 and self.chooser != "equal"
         found, own = [], []
         for _, boosted, _ in trained:
             coefficients = np.stack([one.coefficients(m, None if several else most) for one in boosted], axis=1)
@@ -199,7 +201,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             left_out = ~np.isin(np.arange(m), kept)
             for coefficients in found:
                 coefficients[left_out] = 0.0
-        return [(k, c if c.any() else np.ones_like(c), width) for (k, _, width), c in zip(trained, found)]
+        voters = [(k, c, width) for (k, _, width), c in zip(trained, found, strict=True) if c.any()]
+        return voters or [(k, np.ones_like(c), width) for (k, _, width), c in zip(trained, found, strict=True)]
 
     def _strengths(
         self, X: np.ndarray, references: Any, voters: list[Voter]
