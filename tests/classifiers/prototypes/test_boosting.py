@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
-from tests.oracles import prototypes as oracle
 
+from oracles import prototypes as oracle
 from patchbag.classifiers.prototypes.boosting import boost, surrogate_risk
 from patchbag.classifiers.prototypes.edges import (
     binary_edges,
