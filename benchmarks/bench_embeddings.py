@@ -9,10 +9,8 @@ drawn, a fifth of their words is there.  Targets: learned in 3 s, half of the pe
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
+from descriptors import best
 from scipy import sparse
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 
@@ -26,15 +24,6 @@ def draw(n: int, rng: np.random.Generator, popular: np.ndarray) -> np.ndarray:
     X = rng.gamma(np.maximum(300 * popular, 1e-3), size=(n, WORDS)) * (rng.random((n, WORDS)) < 0.4)
     X[np.quantile(X, 0.8) > X] = 0
     return (X / X.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
-def best(function: Callable[[], object], repeats: int = 5) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def main() -> None:

@@ -10,10 +10,8 @@ of images do; full k-NN is scikit-learn's search by matrix products.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
+from descriptors import best
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 
@@ -23,16 +21,6 @@ from patchbag.classifiers.prototypes.edges import binary_edges, multiclass_edges
 from patchbag.classifiers.prototypes.losses import make_loss
 from patchbag.classifiers.prototypes.search import nearest_others
 from patchbag.features.gist import BORDER, gabor, gist, prefilter
-
-
-def best(function: Callable[[], object], repeats: int = 5) -> float:
-    """Seconds of the fastest call."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def literal_gist(image: np.ndarray, filters: list[np.ndarray]) -> np.ndarray:

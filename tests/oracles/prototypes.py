@@ -58,3 +58,18 @@ def edge_matrix(X: np.ndarray, codes: np.ndarray, k: int, vectors: np.ndarray) -
         for j in np.argsort(distances, kind="stable")[:k]:
             R[i, j] = np.mean(vectors[i] * vectors[j])
     return R
+
+
+def closed_form_leverage(for_it: float, against: float, n_classes: int, epsilon: float = 0.0) -> float:
+    """δ of the k-NN kernel and the exponential loss from the weights w⁺ and w⁻ (5.26, B.11; for two classes 4.18)."""
+    rest = n_classes - 1
+    return rest**2 / n_classes * np.log((rest * for_it + epsilon) / (against + epsilon))
+
+
+def surrogate_risk(R: np.ndarray, chosen: np.ndarray, deltas: np.ndarray, loss: str) -> np.ndarray:
+    """(T + 1,) the mean loss (4.5, 5.13) before the first round and after each."""
+    margins, risks = np.zeros(len(R)), []
+    for j, delta in [(0, 0.0), *zip(chosen, deltas)]:
+        margins = margins + delta * R[:, j]
+        risks.append(VALUES[loss](margins).mean())
+    return np.array(risks)

@@ -24,6 +24,9 @@ ByOption = Annotated[
     typer.Option("--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words, smp."),
 ]
 FolderToSearch = Annotated[Path, typer.Argument(help="Folder of images, with all its sub-folders.")]
+ThumbnailsOption = Annotated[
+    bool, typer.Option("--thumbnails/--no-thumbnails", help="Show small pictures, where there is a terminal.")
+]
 PageOption = Annotated[
     Path | None, typer.Option("--page", metavar="FILE.html", help="Write the results as a page of thumbnails, too.")
 ]
@@ -58,9 +61,7 @@ def search(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line and query.")] = False,
     page: PageOption = None,
-    thumbnails: Annotated[
-        bool, typer.Option("--thumbnails/--no-thumbnails", help="Show small pictures, where there is a terminal.")
-    ] = True,
+    thumbnails: ThumbnailsOption = True,
     jobs: JobsOption = -1,
 ) -> None:
     """Find the images of a folder that are most like others; the index is made, or brought up to date, on the way."""
@@ -166,9 +167,7 @@ def duplicates(
     folder: FolderToSearch,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line and group.")] = False,
     page: PageOption = None,
-    thumbnails: Annotated[
-        bool, typer.Option("--thumbnails/--no-thumbnails", help="Show small pictures, where there is a terminal.")
-    ] = True,
+    thumbnails: ThumbnailsOption = True,
     jobs: JobsOption = -1,
 ) -> None:
     """Find copies of pictures in a folder: the same bytes, or resized, compressed, recoloured or cropped."""

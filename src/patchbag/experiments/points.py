@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.runs import data_folder
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 
 K = 5  # of the figure
@@ -47,9 +48,9 @@ def read_table(path: Path, label: int, drop: tuple[int, ...] = ()) -> tuple[np.n
 
 def ripley_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Test error against the share of prototypes kept (figure 4.7)."""
-    if data is None:
-        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
-    (X, y), (queries, truth) = (read_table(data / "tables" / name, -1) for name in ("synth.tr", "synth.te"))
+    (X, y), (queries, truth) = (
+        read_table(data_folder(data) / "tables" / name, -1) for name in ("synth.tr", "synth.te")
+    )
     rows = []
     for share in spec["at"]:
         for name, model in BOOSTED.items():
@@ -67,11 +68,9 @@ def ripley_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
 
 def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Errors of five times two folds (table 4.1): attributes as they are, and each of unit variance."""
-    if data is None:
-        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
     rows = []
     for name, table in spec["tables"].items():
-        X, y = read_table(data / "tables" / table["file"], table["label"], tuple(table.get("drop", ())))
+        X, y = read_table(data_folder(data) / "tables" / table["file"], table["label"], tuple(table.get("drop", ())))
         k, published = table["k"], dict(zip(("UNN", "k-NN"), table["published"]))
         models: dict[str, Any] = {"k-NN": KNeighborsClassifier(k)}
         models |= {label: model(k, random_state=0, folds=5) for label, model in BOOSTED.items()}

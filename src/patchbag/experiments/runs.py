@@ -36,15 +36,19 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     ),
     "rbf-svm": lambda: SVC(C=10.0, gamma="scale"),
     "unn": lambda: UniversalNearestNeighbors(11),
-    "mlnn": lambda: MulticlassLeveragedNeighbors(11),
 }
+
+
+def data_folder(data: Path | None) -> Path:
+    """The folder of the data sets; an error where nobody named it."""
+    if data is None:
+        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
+    return data
 
 
 def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) -> Collection:
     """The images of the experiment's data set (or of the folder ``name``)."""
-    if data is None:
-        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
-    collection = open_collection(data / (name or spec["data"])).labelled()
+    collection = open_collection(data_folder(data) / (name or spec["data"])).labelled()
     if name is None and "classes" in spec:
         collection = collection[np.isin(collection.labels, spec["classes"])]
     if name is None and "without" in spec:

@@ -20,7 +20,7 @@ from patchbag.classifiers.multilabel import MultilabelSVM
 from patchbag.evaluation import Evaluation, compare
 from patchbag.experiments.files import ExperimentError
 from patchbag.experiments.kernels import kernels_of
-from patchbag.experiments.runs import check_runs, expand_runs, open_data, run_pipeline
+from patchbag.experiments.runs import check_runs, data_folder, expand_runs, open_data, run_pipeline
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
@@ -137,9 +137,7 @@ def kernel_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
 
 def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
-    if data is None:
-        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
-    images = open_voc(data / spec["data"])
+    images = open_voc(data_folder(data) / spec["data"])
     train, test = (np.flatnonzero(np.isin(images.parts, parts)) for parts in (["train", "val"], ["test"]))
     rows = []
     for run in expand_runs(spec):

@@ -28,11 +28,8 @@ from numba import njit
 
 from patchbag.neighbors.brute import ROOM, rank, search_brute
 from patchbag.neighbors.forms import Points, Queries
-from patchbag.neighbors.tree_search import Added, gradient_of, left_out, scan
+from patchbag.neighbors.tree_search import Added, Found, gradient_of, left_out, scan, search_in_blocks
 from patchbag.neighbors.trees import Tree, products
-from patchbag.runtime import parallel_map
-
-ROWS = 64
 
 
 class Leaves(NamedTuple):
@@ -190,24 +187,17 @@ def search_leaves(
     *,
     covered: int | None = None,
     n_jobs: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Found:
     """The k nearest points of each query: divergences (m, k), ascending, indices (m, k), and statistics (m, 2).
 
     Points from ``covered`` on are in no leaf (default: all are in leaves).  The statistics are divergences computed, of
     points, of centres, by bounds and on geodesics, and leaves opened.
     """
     search = partial(_search_block, points, tree, leaves, k, len(points) if covered is None else covered)
-    if queries.size <= ROWS:  # no BLAS in it, so that there is nothing to hold to one thread
-        return search(queries)
-    jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
-    parts = list(parallel_map(search, jobs, n_jobs))
-    distances, neighbors, stats = (np.vstack(some) for some in zip(*parts))
-    return distances, neighbors, stats
+    return search_in_blocks(search, queries, n_jobs)
 
 
-def _search_block(
-    points: Points, tree: Tree, leaves: Leaves, k: int, covered: int, queries: Queries
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _search_block(points: Points, tree: Tree, leaves: Leaves, k: int, covered: int, queries: Queries) -> Found:
     m, form = queries.size, points.form
     distances, neighbors = np.empty((m, k)), np.empty((m, k), np.int64)
     stats = np.empty((m, 2), np.int64)

@@ -17,6 +17,7 @@ Points that were added after the tree was built, and are in no leaf, are looked 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,6 +32,9 @@ from patchbag.neighbors.trees import Tree, products
 from patchbag.runtime import parallel_map
 
 ROWS = 64
+
+# divergences (m, k), indices (m, k), statistics (m, 2)
+Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Added(NamedTuple):
@@ -194,6 +198,16 @@ def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: A
              distances[i], neighbors[i])  # fmt: skip
 
 
+def search_in_blocks(search: Callable[[Queries], Found], queries: Queries, n_jobs: int | None) -> Found:
+    """Divergences, indices and statistics of all queries, on the workers of the context."""
+    if queries.size <= ROWS:  # no BLAS in it, so that there is nothing to hold to one thread
+        return search(queries)
+    jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
+    parts = list(parallel_map(search, jobs, n_jobs))
+    distances, neighbors, stats = (np.vstack(some) for some in zip(*parts))
+    return distances, neighbors, stats
+
+
 def search_tree(
     points: Points,
     tree: Tree,
@@ -203,7 +217,7 @@ def search_tree(
     max_leaves: int | None = None,
     covered: int | None = None,
     n_jobs: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Found:
     """The k nearest points of each query: divergences (m, k), ascending, indices (m, k), and statistics (m, 2).
 
     Parameters
@@ -218,17 +232,10 @@ def search_tree(
     that were opened.
     """
     search = partial(_search_block, points, tree, k, max_leaves or 0, len(points) if covered is None else covered)
-    if queries.size <= ROWS:  # no BLAS in it, so that there is nothing to hold to one thread
-        return search(queries)
-    jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
-    parts = list(parallel_map(search, jobs, n_jobs))
-    distances, neighbors, stats = (np.vstack(some) for some in zip(*parts))
-    return distances, neighbors, stats
+    return search_in_blocks(search, queries, n_jobs)
 
 
-def _search_block(
-    points: Points, tree: Tree, k: int, max_leaves: int, covered: int, queries: Queries
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _search_block(points: Points, tree: Tree, k: int, max_leaves: int, covered: int, queries: Queries) -> Found:
     m, form = queries.size, points.form
     distances, neighbors = np.empty((m, k)), np.empty((m, k), np.int64)
     stats = np.empty((m, 2), np.int64)

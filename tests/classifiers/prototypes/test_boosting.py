@@ -7,11 +7,10 @@ import pytest
 from scipy import sparse
 
 from oracles import prototypes as oracle
-from patchbag.classifiers.prototypes.boosting import boost, surrogate_risk
+from patchbag.classifiers.prototypes.boosting import boost
 from patchbag.classifiers.prototypes.edges import (
     binary_edges,
     class_vectors,
-    closed_form_leverage,
     multiclass_edges,
     vote_matrix,
 )
@@ -79,10 +78,10 @@ def test_the_closed_form_of_the_knn_kernel_is_the_zero():
         margins = rng.normal(size=7)
         w = np.exp(-margins)
         found = solve(r, margins, "exponential", 1 / rest, 1 / rest**2, 0.3)
-        expected = closed_form_leverage(w[:3].sum(), w[3:].sum(), n_classes, 0.3)
+        expected = oracle.closed_form_leverage(w[:3].sum(), w[3:].sum(), n_classes, 0.3)
         np.testing.assert_allclose(found, expected, rtol=1e-9)
     # two classes: half the logarithm of the weights' ratio (4.18)
-    np.testing.assert_allclose(closed_form_leverage(3.0, 2.0, 2), 0.5 * np.log(1.5))
+    np.testing.assert_allclose(oracle.closed_form_leverage(3.0, 2.0, 2), 0.5 * np.log(1.5))
 
 
 def test_a_user_gives_a_loss_by_its_derivative():
@@ -107,7 +106,7 @@ def test_the_loop_equals_solving_every_prototype_in_every_round(problem, loss, c
     found = boost(edges, np.full(m, plus), np.full(m, minus), make_loss(loss), 40, chooser, 1.0)
     chosen, deltas = oracle.boost(edges.toarray(), oracle.SLOPES[loss], plus, minus, 1.0, 40, chooser == "once")
     # prototypes that are equally good may come in another order; what the rounds reach is the same
-    risks = [surrogate_risk(edges, type(found)(c, d), make_loss(loss)) for c, d in (found, (chosen, deltas))]
+    risks = [oracle.surrogate_risk(edges.toarray(), c, d, loss) for c, d in (found, (chosen, deltas))]
     np.testing.assert_allclose(risks[0][:20], risks[1][:20], rtol=1e-6)
     np.testing.assert_allclose(found.deltas[:20], deltas[:20], rtol=1e-5, atol=1e-8)
 
@@ -124,7 +123,7 @@ def test_the_surrogate_risk_never_rises(problem, loss, chooser, kernel):
         (binary_edges(votes, np.where(problem[1] == 2, 1.0, -1.0)), 1, 1),
     ):
         boosted = boost(matrix, np.full(m, float(plus)), np.full(m, float(minus)), made, 150, chooser, 1.0)
-        risk = surrogate_risk(matrix, boosted, made)
+        risk = oracle.surrogate_risk(matrix.toarray(), *boosted, loss)
         assert np.diff(risk).max() <= 1e-12 and risk[-1] < risk[0]
 
 

@@ -74,18 +74,6 @@ def boost(
     return Boosted(chosen, deltas)
 
 
-def surrogate_risk(edges: sparse.csc_array, boosted: Boosted, loss: Loss) -> np.ndarray:
-    """(T + 1,) the mean loss (4.5, 5.13) before the first round and after each."""
-    margins, risks = np.zeros(edges.shape[0]), []
-    value = np.vectorize(loss.value, otypes=[float])
-    risks.append(value(margins).mean())
-    for j, delta in zip(*boosted):
-        column = slice(edges.indptr[j], edges.indptr[j + 1])
-        margins[edges.indices[column]] += delta * edges.data[column]
-        risks.append(value(margins).mean())
-    return np.array(risks)
-
-
 @njit(cache=True, nogil=True)
 def _boost(
     starts,

@@ -84,13 +84,3 @@ def multiclass_edges(votes: sparse.csc_array, codes: np.ndarray, n_classes: int)
     rest = n_classes - 1
     agreement = np.where(codes[votes.indices] == codes[columns], 1 / rest, -1 / rest**2)
     return sparse.csc_array((votes.data * agreement, votes.indices, votes.indptr), votes.shape)
-
-
-def closed_form_leverage(
-    for_it: np.ndarray | float, against: np.ndarray | float, n_classes: int, epsilon: float = 0.0
-) -> np.ndarray:
-    """δ of the k-NN kernel and the exponential loss, from the weights w⁺ and w⁻ of a prototype's reciprocal neighbours
-    (5.26, B.11; for two classes 4.18).
-    """
-    rest = n_classes - 1
-    return np.asarray(rest**2 / n_classes * np.log((rest * for_it + epsilon) / (against + epsilon)))

@@ -40,19 +40,12 @@ from patchbag.classifiers.prototypes.edges import KERNELS, class_vectors, kernel
 from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.search import nearest, nearest_others
 from patchbag.classifiers.targets import encode_labels
+from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
 
 # k, coefficients (m, C) or (m, 1), σ if it is fixed
 Voter = tuple[int, np.ndarray, float | None]
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-POSITIVE = Interval(Integral, 1, None, closed="left")
-
-
-class _Several(Interval):
-    """The constraint of a parameter with several positive numbers."""
-
-    def is_satisfied_by(self, val: Any) -> bool:
-        return isinstance(val, Sequence) and len(val) > 0 and all(Interval.is_satisfied_by(self, one) for one in val)
 
 
 class _Trained(NamedTuple):
@@ -67,7 +60,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Base of the boosted nearest neighbours; the parameters are explained in its subclasses."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_neighbors": [POSITIVE, _Several(Integral, 1, None, closed="left")],
+        "n_neighbors": [POSITIVE, ALL_POSITIVE],
         "metric": [str, callable],
         "kernel": [StrOptions(set(KERNELS))],
         "width": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive"}), None],

@@ -53,24 +53,19 @@ NUDGE = 1e-5  # of the difference quotient of a slope that a user gives
 
 
 class Loss(NamedTuple):
-    """ψ, ψ' and ψ'' as compiled functions of one number; ψ is None where only its slope is known."""
+    """ψ' and ψ'' as compiled functions of one number; ψ itself is needed nowhere."""
 
-    value: Any
     slope: Any
     bend: Any
     exponential: bool = False
-
-
-def _exp(x: float) -> float:
-    return math.exp(-x)
 
 
 def _exp_slope(x: float) -> float:
     return -math.exp(-x)
 
 
-def _square(x: float) -> float:
-    return (1.0 - x) ** 2
+def _exp_bend(x: float) -> float:
+    return math.exp(-x)
 
 
 def _square_slope(x: float) -> float:
@@ -79,10 +74,6 @@ def _square_slope(x: float) -> float:
 
 def _square_bend(x: float) -> float:
     return 2.0
-
-
-def _logistic(x: float) -> float:
-    return math.log1p(math.exp(-x)) if x > 0 else -x + math.log1p(math.exp(x))
 
 
 def _logistic_slope(x: float) -> float:
@@ -95,9 +86,9 @@ def _logistic_bend(x: float) -> float:
 
 
 LOSSES: dict[str, tuple[Callable[[float], float], ...]] = {
-    "exponential": (_exp, _exp_slope, _exp),
-    "squared": (_square, _square_slope, _square_bend),
-    "logistic": (_logistic, _logistic_slope, _logistic_bend),
+    "exponential": (_exp_slope, _exp_bend),
+    "squared": (_square_slope, _square_bend),
+    "logistic": (_logistic_slope, _logistic_bend),
 }
 
 
@@ -105,8 +96,8 @@ LOSSES: dict[str, tuple[Callable[[float], float], ...]] = {
 def make_loss(loss: str | Callable[[float], float]) -> Loss:
     """A loss by its name, or by its derivative: a function of one number that Numba can compile."""
     if isinstance(loss, str):
-        value, slope, bend = (cfunc(REAL, cache=True)(f) for f in LOSSES[loss])
-        return Loss(value, slope, bend, loss == "exponential")
+        slope, bend = (cfunc(REAL, cache=True)(f) for f in LOSSES[loss])
+        return Loss(slope, bend, loss == "exponential")
     given = njit(REAL)(loss)
     for name, broken in (("fall at 0", given(0.0) >= 0), ("be strictly convex", given(0.0) >= given(1.0))):
         if broken:
@@ -120,7 +111,7 @@ def make_loss(loss: str | Callable[[float], float]) -> Loss:
     def difference(x: float) -> float:
         return (given(x + NUDGE) - given(x - NUDGE)) / (2.0 * NUDGE)
 
-    return Loss(None, cfunc(REAL)(derivative), cfunc(REAL)(difference))
+    return Loss(cfunc(REAL)(derivative), cfunc(REAL)(difference))
 
 
 @njit(cache=True, nogil=True)
