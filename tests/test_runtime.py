@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -37,6 +39,19 @@ def test_a_configured_backend_is_used_without_a_line_of_ours():
     assert os.getpid() not in processes
     with parallel_config("loky", n_jobs=2):  # what writes into the caller's arrays stays with the caller
         assert {process for _, process in parallel_map(where, range(8), shared=True)} == {os.getpid()}
+
+
+def test_one_worker_means_one_thread_in_libraries_that_come_later_too():
+    code = """
+from patchbag.runtime import runtime_context
+with runtime_context(n_jobs=1):
+    import numpy, scipy.linalg, sklearn.utils
+    from threadpoolctl import threadpool_info
+    print({pool["num_threads"] for pool in threadpool_info()})
+"""
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert found.stdout.strip() == "{1}"
 
 
 def test_one_worker_means_one_thread_in_compiled_loops_too():

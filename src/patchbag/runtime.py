@@ -97,10 +97,10 @@ def runtime_context(
     try:
         with ExitStack() as stack:
             if n_jobs is not None:
-                from joblib import effective_n_jobs, parallel_config
+                from joblib import parallel_config
 
                 stack.enter_context(parallel_config(n_jobs=n_jobs))
-                stack.enter_context(_pools().limit(limits=effective_n_jobs()))
+                stack.enter_context(_pools().limit(limits=count_workers()))
             yield _context.get()
     finally:
         _context.reset(token)
@@ -122,6 +122,9 @@ def count_workers(n_jobs: int | None = None) -> int:
 
 @cache
 def _pools() -> ThreadpoolController:
+    # what has threads of its own must be there when it is looked for: a BLAS that came later would use all cores
+    import scipy.linalg  # noqa: F401
+    import sklearn.utils  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()  # looks at every loaded library: milliseconds, so once
