@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DATA   ?= $(PATCHBAG_DATA)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/patchbag demo
@@ -14,13 +14,19 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff check --quiet src tests benchmarks conftest.py
-	$(BIN)/ruff format --quiet --check src tests benchmarks conftest.py
+	$(BIN)/ruff check --quiet src tests benchmarks fuzz conftest.py
+	$(BIN)/ruff format --quiet --check src tests benchmarks fuzz conftest.py
 	$(BIN)/mypy
 
 # Each script prints our time, the peer's time and the ratio, measured in one process.
 bench: $(VENV)/.installed
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Hostile files, kills and extremes; each campaign goes on where its journal ends.  FUZZ_SECONDS is for each of them.
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/.installed
+	@mkdir -p .fuzz; failed=0; for script in models images kills numerics; do \
+		$(BIN)/python fuzz/$$script.py --seconds $(FUZZ_SECONDS) --journal .fuzz/$$script.jsonl || failed=1; done; exit $$failed
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -15,7 +15,7 @@ def check(recipe: str, name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "name, value, message",
     [
-        ("features.step", 0, r"features.step must be an int in the range \[1, inf\); got 0"),
+        ("features.step", 0, r"features.step must be an int in the range \[1, 1024\]; got 0"),
         ("features.bin_sizes", 4, "features.bin_sizes must be .*; got 4"),
         ("features.max_side", "abc", 'features.max_side must be .*int.* None; got "abc"'),
         ("features.window", "round", 'must be a str among .*; got "round"'),

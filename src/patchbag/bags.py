@@ -20,11 +20,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from patchbag.bag_files import open_bags, save_bags
+from patchbag.declared import Array, Declared, floats, integers
+from patchbag.records import require_finite
 from patchbag.runtime import check_random_state
 
 
@@ -41,6 +43,12 @@ class Bags:
     >>> bags.shape, bags.sizes, bags[1].shape, bags[[1, 0]].sizes
     ((2,), array([3, 5]), (5, 2), array([5, 3]))
     """
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "values": Array("numbers", ("total", "d")),
+        "offsets": integers("n + 1", low=0, high="total", ascending=True),
+        "positions": floats("total", 2, optional=True),
+    }
 
     def __init__(self, values: Any, offsets: Any, positions: Any = None) -> None:
         if not hasattr(values, "shape"):
@@ -287,6 +295,7 @@ def map_values(bags: Bags, function: Callable[[np.ndarray], np.ndarray], max_row
     for chunk in bags.chunks(max_rows):
         for start in range(0, chunk.total, max_rows):  # a bag may be larger
             part = function(np.asarray(chunk.values[start : start + max_rows]))
+            require_finite(part, "transformed descriptors")
             if result is None:
                 result = np.empty((bags.total, part.shape[1]), part.dtype)
             result[stop : stop + len(part)] = part

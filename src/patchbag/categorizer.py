@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -23,8 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.confidence.left_out import SaysHowSure
 from patchbag.classifiers.confidence.usual_bags import UsualBags
+from patchbag.classifiers.targets import as_labels
+from patchbag.declared import Declared, Part, labels
 from patchbag.memory import CHUNK, predict_in_chunks
 from patchbag.recipes import make_recipe
+from patchbag.records import require_finite
 from patchbag.runtime import runtime_context
 
 FIXED_FEATURES = (
@@ -61,6 +64,12 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     >>> categorizer.predict_proba(["new.jpg"])                          # doctest: +SKIP
     """
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "recipe_": Part("Pipeline"),
+        "classes_": labels(),
+        "usual_": Part("UsualBags", optional=True),
+    }
+
     def __init__(
         self,
         recipe: str | Pipeline = "auto",
@@ -81,6 +90,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
                 f"expected a list of images, got {str(images)!r}; those of a folder are open_collection(folder).paths"
             )
         unknown = [i for i, label in enumerate(labels) if label is None or (np.ndim(label) == 0 and label != label)]
+        as_labels(list(labels))
         labels = np.asarray(list(labels), dtype=object if unknown else None)
         if labels.ndim != 1:
             raise ValueError(f"expected one label per image, got labels of shape {labels.shape}")
@@ -160,7 +170,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
                 typical = classifier.typicality(rows) if sure else np.ones(len(p))
                 if usual is not None:  # the smaller of two p-values is half as large as it looks
                     typical = np.minimum(2.0 * np.minimum(typical, usual.typicality(described)), 1.0)
-                parts.append((p, sets, typical))
+                parts.append((require_finite(p, "the probabilities", "the model is damaged"), sets, typical))
         if not parts:
             raise ValueError("no images to predict")
         return Judgement(*map(np.concatenate, zip(*parts)))

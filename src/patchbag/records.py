@@ -16,6 +16,25 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
 
+def require_finite(a: Any, what: str, advice: str = "rescale the data") -> Any:
+    """The array; ValueError names the first sample (first axis) with a value that is NaN or infinite.
+
+    A sum can only be finite if its terms are: one pass over the numbers, and no mask of them.
+    """
+    if not is_numpy_array(a) or a.dtype.kind != "f" or not a.size:
+        return a
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(a.sum(dtype=np.float64)):
+            return a
+    broken = np.flatnonzero(~np.isfinite(a.reshape(len(a), -1)).all(axis=1))
+    if len(broken):
+        raise ValueError(
+            f"{what} of sample {broken[0]} of {len(a)} are NaN or infinite: numbers on the way are too large or too "
+            f"small for their precision; {advice}"
+        )
+    return a
+
+
 def shared(default: Any = None) -> Any:
     """A dataclass field that all samples of a dataset have in common."""
     return field(default=default, metadata={"shared": True})

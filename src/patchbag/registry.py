@@ -65,4 +65,6 @@ def find_class(name: str) -> type | None:
     if name in _FOREIGN:
         return getattr(import_module(_FOREIGN[name]), name)
     found = getattr(patchbag, name, None) if name in dir(patchbag) else None
-    return found if isinstance(found, type) else None
+    # the other public classes open folders and files when they are made
+    stored = isinstance(found, type) and (hasattr(found, "get_params") or hasattr(found, "_stored"))
+    return found if stored else None

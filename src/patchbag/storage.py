@@ -11,6 +11,11 @@ The arrays of a fitted object are tensors; everything else is a tree of JSON val
 Names of classes are looked up in the registry, the closed list of what a model may consist of; a name that is not there
 is an error.  A checksum over the manifest and all tensors tells a damaged file from a good one.  ``VERSION`` counts up
 when the layout changes; a reader accepts every version up to its own.
+
+A checksum is no signature: whoever forges a file makes it anew.  So nothing in a file is believed.  The size of the
+manifest, its depth and what its texts take up as arrays are bounded before anything is made of them; parameters are
+held to the rules of their classes, and all values to their declarations (:mod:`patchbag.declared`), before an object
+is made.
 """
 
 from __future__ import annotations
@@ -26,14 +31,57 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.utils._param_validation import validate_parameter_constraints
 
+from patchbag.declared import (
+    Declared,
+    Either,
+    Number,
+    Pair,
+    Part,
+    Sizes,
+    check_declared,
+    declarations,
+    floats,
+    integer,
+    integers,
+    is_strict,
+    labels,
+    size,
+)
+from patchbag.declared import Many as ManyOf
 from patchbag.registry import find_class
 
 FORMAT = "patchbag-model"
 VERSION = 2
+LARGEST_MANIFEST = 1 << 24  # bytes of JSON; in memory it takes up to thirty times as much
+DEEPEST = 40  # values inside of one another; the recipes have 15
+LARGEST_TEXTS = 1 << 26  # bytes of an array of texts, where the longest of them sets the width of all
 
 # constructor parameters of earlier versions that are no more
 _DROPPED = {"Categorizer": {"color"}}
+
+# what scikit-learn's classes consist of
+_LINEAR: dict[str, Declared] = {
+    "classes_": labels(),
+    "coef_": floats("machines", "d"),
+    "intercept_": floats("machines"),
+    "n_features_in_": size("d"),
+    "n_iter_": Either((integer(low=0), integers("runs")), optional=True),
+}
+_FOREIGN: dict[str, dict[str, Declared]] = {
+    "FrozenEstimator": {"estimator": Part(methods=("fit",))},
+    "LinearSVC": _LINEAR,
+    "LogisticRegression": _LINEAR,
+    "Pipeline": {"steps": ManyOf(Pair(Part(methods=("fit",), optional=True)), low=1)},
+    "StandardScaler": {
+        "mean_": floats("d", optional=True),
+        "var_": floats("d", low=0, optional=True),
+        "scale_": floats("d", optional=True),
+        "n_features_in_": size("d"),
+        "n_samples_seen_": Either((Number("float", low=0), integers("d")), optional=True),
+    },
+}
 
 
 class ModelFileError(ValueError):
@@ -51,10 +99,13 @@ def save(obj: Any, path: str | Path) -> Path:
 
     manifest = {"format": FORMAT, "version": VERSION, "patchbag": __version__, "model": tree}
     manifest["checksum"] = _checksum(tree, tensors)
+    text = json.dumps(manifest)
+    if len(text) > LARGEST_MANIFEST // 2:  # the header holds it as a text of its own, and names all arrays
+        raise ValueError(f"{path}: a model of so many parts and labels cannot be saved ({len(text) >> 20} MB of them)")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(to_bytes(tensors, metadata={FORMAT: json.dumps(manifest)}))
+        partial.write_bytes(to_bytes(tensors, metadata={FORMAT: text}))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -70,21 +121,23 @@ def load(path: str | Path) -> Any:
     if path.is_dir():
         raise ModelFileError(f"{path} is a folder; a patchbag model is one file")
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise ModelFileError(f"{path} is not a file")
         data = path.read_bytes()
     except OSError as error:
         raise ModelFileError(f"cannot read the model {path}: {error.strerror or error}") from error
     manifest = _read_manifest(data, path)
     try:
         tensors = read_tensors(data)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise ModelFileError(f"{path} is damaged or truncated: {error}") from error
-    if _checksum(manifest.get("model"), tensors) != manifest.get("checksum"):
-        raise ModelFileError(f"{path} is damaged: its checksum does not match its contents; copy or train it again")
     try:
-        return _decode(manifest["model"], tensors)
+        if _checksum(manifest.get("model"), tensors) != manifest.get("checksum"):
+            raise ModelFileError("it is damaged: its checksum does not match its contents; copy or train it again")
+        return _Decoder(tensors).decode(manifest["model"])
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ModelFileError(f"{path} does not describe a model of this version: {error}") from error
 
 
@@ -93,7 +146,7 @@ def _read_manifest(data: bytes, path: Path) -> dict[str, Any]:
     if len(data) < 8:
         raise foreign
     (length,) = struct.unpack("<Q", data[:8])
-    if length > len(data) - 8 or length > 100_000_000:
+    if length > len(data) - 8 or length > LARGEST_MANIFEST:
         # a pickle, a picture or the first half of a model all end up here
         raise ModelFileError(f"{path} is not a patchbag model, or is truncated")
     try:
@@ -180,7 +233,7 @@ def _parts(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return value.stored_parameters(), {}
 
 
-RUNTIME_PARAMETERS = ("n_jobs", "verbose", "memory")
+RUNTIME_PARAMETERS = ("n_jobs", "verbose", "memory", "max_pixels")
 
 
 def _is_fitted_attribute(name: str) -> bool:
@@ -190,34 +243,72 @@ def _is_fitted_attribute(name: str) -> bool:
 # --- trees to objects --------------------------------------------------------------------------------------------
 
 
-def _decode(tree: Any, tensors: dict[str, np.ndarray]) -> Any:
-    if isinstance(tree, list):
-        return [_decode(v, tensors) for v in tree]
-    if not isinstance(tree, dict):
-        return tree
-    kinds: dict[str, Callable[[Any], Any]] = {
-        "$tensor": lambda v: tensors[v],
-        "$strings": lambda v: np.array(v, dtype=str),
-        "$tuple": lambda v: tuple(_decode(x, tensors) for x in v),
-        "$dict": lambda v: {k: _decode(x, tensors) for k, x in v.items()},
-        "$float": float,
-        "$object": lambda v: _decode_object(tree, tensors),
-    }
-    for kind, decode in kinds.items():
-        if kind in tree:
-            return decode(tree[kind])
-    raise ModelFileError(f"unknown entry {next(iter(tree), '')!r}")
+class _Decoder:
+    """Values of trees, with the tensors of a file."""
+
+    def __init__(self, tensors: dict[str, np.ndarray]) -> None:
+        self.tensors = tensors
+        self.sizes: dict[int, Sizes] = {}  # of objects that were made
+        self.made: list[Any] = []  # which keep their ids
+
+    def decode(self, tree: Any, depth: int = 0) -> Any:
+        if depth > DEEPEST:
+            raise ModelFileError(f"its values lie more than {DEEPEST} deep inside of one another")
+        if isinstance(tree, list):
+            return [self.decode(v, depth + 1) for v in tree]
+        if not isinstance(tree, dict):
+            return tree
+        kinds: dict[str, Callable[[Any], Any]] = {
+            "$tensor": self._tensor,
+            "$strings": _strings,
+            "$tuple": lambda v: tuple(self.decode(x, depth + 1) for x in v),
+            "$dict": lambda v: {k: self.decode(x, depth + 1) for k, x in v.items()},
+            "$float": float,
+            "$object": lambda v: self._object(tree, depth),
+        }
+        for kind, decode in kinds.items():
+            if kind in tree:
+                return decode(tree[kind])
+        raise ModelFileError(f"unknown entry {next(iter(tree), '')!r:.60}")
+
+    def _tensor(self, name: str) -> np.ndarray:
+        # a file can put numbers at any byte, compiled loops expect them where the processor does
+        return np.require(self.tensors[name], requirements=["C", "A"])
+
+    def _object(self, tree: dict[str, Any], depth: int) -> Any:
+        name = tree["$object"]
+        cls = find_class(name) if isinstance(name, str) else None
+        if cls is None:
+            raise ModelFileError(f"it names {name!r:.60}, which is not a part of patchbag models")
+        left_out = (*RUNTIME_PARAMETERS, *_DROPPED.get(name, ()))
+        params, state = (
+            {k: self.decode(v, depth + 1) for k, v in part.items() if k not in left_out}
+            for part in (tree["params"], tree.get("state", {}))
+        )
+        wrong = next((key for key in state if not _is_fitted_attribute(key)), None)
+        if wrong is not None:
+            raise ModelFileError(f"it sets {wrong!r:.60}, which is not a fitted attribute")
+        if hasattr(cls, "_parameter_constraints"):
+            rules = cls._parameter_constraints
+            validate_parameter_constraints(rules, {k: v for k, v in params.items() if k in rules}, cls.__name__)
+        declared = _FOREIGN.get(cls.__name__, declarations(cls))
+        if is_strict(cls):  # earlier versions had attributes that are no more
+            state = {key: value for key, value in state.items() if key in declared}
+        sizes = check_declared(cls, params, state, self.sizes, declared)
+        obj = cls(**params)
+        for key, value in state.items():
+            setattr(obj, key, value)
+        self.sizes[id(obj)] = sizes
+        self.made.append(obj)
+        return obj
 
 
-def _decode_object(tree: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
-    name = tree["$object"]
-    cls = find_class(name)
-    if cls is None:
-        raise ModelFileError(f"it names {name!r}, which is not a part of patchbag models")
-    params = {k: v for k, v in tree["params"].items() if k not in _DROPPED.get(name, ())}
-    obj = cls(**{k: _decode(v, tensors) for k, v in params.items()})
-    for key, value in tree.get("state", {}).items():
-        if not _is_fitted_attribute(key):
-            raise ModelFileError(f"it sets {key!r}, which is not a fitted attribute")
-        setattr(obj, key, _decode(value, tensors))
-    return obj
+def _strings(texts: Any) -> np.ndarray:
+    """An array of texts, (n,) or (n, m), if it is no larger than its file lets one expect."""
+    rows = texts if isinstance(texts, list) else [None]
+    flat = [text for row in rows for text in (row if isinstance(row, list) else [row])]
+    if not all(isinstance(text, str) for text in flat):
+        raise ModelFileError("its labels are not all texts")
+    if 4 * len(flat) * max((len(str(text)) for text in flat), default=0) > LARGEST_TEXTS:
+        raise ModelFileError(f"its labels take more than {LARGEST_TEXTS >> 20} MB")
+    return np.array(rows, dtype=str)

@@ -26,6 +26,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.channels import Channels
 from patchbag.classifiers.targets import encode_labels
+from patchbag.declared import Declared, labels, steps
+from patchbag.records import require_finite
 
 
 class LateFusionClassifier(ClassifierMixin, _BaseComposition):
@@ -49,6 +51,11 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
         "branches": [list],
         "weights": ["array-like", None],
         "scores": [StrOptions({"auto", "predict_proba", "decision_function"})],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "classes_": labels(),
+        "branches_": steps("predict"),
     }
 
     def __init__(
@@ -88,7 +95,10 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     def _fuse(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "branches_")
         scores = [getattr(branch, self._method())(_channel(X, name)) for name, branch in self.branches_]
-        return np.average(scores, axis=0, weights=self.weights)
+        found = require_finite(np.average(scores, axis=0, weights=self.weights), "the scores")
+        if found.ndim == 2 and found.shape[1] != len(self.classes_):
+            raise ValueError(f"the branches know {found.shape[1]} classes, the classifier {len(self.classes_)}")
+        return found
 
     @available_if(lambda self: self._method() == "predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:

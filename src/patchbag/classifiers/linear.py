@@ -38,30 +38,33 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import Fold, fit_temperature, left_out_folds
-from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_versus_rest
+from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_machine_a_class, one_versus_rest
+from patchbag.declared import Declared, floats, labels, real, size
+from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
 C_GRID = (1.0, 10.0, 100.0)
 GRAM_LIMIT = 6000
+MAX_ITER = 100_000  # of a hinge-loss machine; thousands suffice unless one row is far larger than all others
 TINY = 1e-300
 
 Dual = tuple[np.ndarray, np.ndarray, float]
 
 
-def _train_svm(gram: np.ndarray, C: float, signs: np.ndarray) -> tuple[np.ndarray, float]:
-    machine = SVC(kernel="precomputed", C=C).fit(gram, signs)
+def _train_svm(gram: np.ndarray, C: float, max_iter: int, signs: np.ndarray) -> tuple[np.ndarray, float]:
+    machine = SVC(kernel="precomputed", C=C, max_iter=max_iter).fit(gram, signs)
     dual = np.zeros(len(gram))
     dual[machine.support_] = machine.dual_coef_[0]
     return dual, float(machine.intercept_[0])
 
 
-def svm_dual(gram: np.ndarray, signs: np.ndarray, C: float) -> Dual:
+def svm_dual(gram: np.ndarray, signs: np.ndarray, C: float, max_iter: int = MAX_ITER) -> Dual:
     """Dual coefficients (n, M) and intercepts (M,) of one hinge-loss machine per column of ``signs (n, M)``, and 1."""
-    duals, intercepts = zip(*parallel_map(partial(_train_svm, gram, C), signs.T))
+    duals, intercepts = zip(*parallel_map(partial(_train_svm, gram, C, max_iter), signs.T))
     return np.stack(duals, axis=1), np.array(intercepts), 1.0
 
 
-def least_squares_dual(gram: np.ndarray, signs: np.ndarray, C: float) -> Dual:
+def least_squares_dual(gram: np.ndarray, signs: np.ndarray, C: float, max_iter: int = 0) -> Dual:
     """The same for squared loss, and the mean response of the training images' scores to their own targets."""
     inverse = np.linalg.inv(gram + np.eye(len(gram)) / C)
     mean = signs.mean(axis=0)
@@ -100,6 +103,7 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     rows : ``"vectors"``; ``"similarities"`` to the training images, in ``fit`` a square matrix; or ``"shares"``,
         similarities that compete, so that the length of a row is fixed
     folds : parts in which images are left out for calibration and C; fewer where a class has fewer images
+    max_iter : iterations of a machine of the SVM, which warns where it runs out of them
     random_state : seed of the folds
 
     Attributes
@@ -117,8 +121,19 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "rows": [StrOptions({"vectors", "similarities", "shares"})],
         "folds": [Interval(Integral, 2, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "classes_": labels(),
+        "coef_": floats("machines", "d"),
+        "intercept_": floats("machines"),
+        "n_features_in_": size("d"),
+        "temperature_": real(low=0),
+        "C_": real(low=0),
+    }
+    _check_stored = staticmethod(one_machine_a_class)
 
     def __init__(
         self,
@@ -127,12 +142,14 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         C: float | str = "auto",
         rows: str = "vectors",
         folds: int = 3,
+        max_iter: int = MAX_ITER,
         random_state: Any = None,
     ) -> None:
         self.model = model
         self.C = C
         self.rows = rows
         self.folds = folds
+        self.max_iter = max_iter
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -170,11 +187,11 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
             else:
                 a, b = leave_out_columns(X, train, test, self.rows == "shares")
                 part, rows = a @ a.T, b @ a.T
-            dual, intercept, response = solve(part, signs[train][:, columns], C)
+            dual, intercept, response = solve(part, signs[train][:, columns], C, self.max_iter)
             return (rows @ dual + intercept) / response
 
         self._calibrate(left_out, targets, folds)
-        dual, intercept, response = solve(gram, signs, self.C_)
+        dual, intercept, response = solve(gram, signs, self.C_, self.max_iter)
         self.temperature_ /= response
         self.coef_ = dual.T.astype(known.dtype) @ known / deviation.astype(known.dtype)
         self.intercept_ = intercept - (0.0 if vectors else self.coef_ @ mean)
@@ -215,7 +232,8 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         """(n, C) scores, larger is surer; (n,) for two classes."""
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        scores = X @ self.coef_.T + self.intercept_
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = require_finite(X @ self.coef_.T + self.intercept_, "the scores")
         return scores if scores.shape[1] > 1 else scores[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:

@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.linear import C_GRID, svm_dual
+from patchbag.declared import Declared, floats, real
 from patchbag.metrics import average_precision
 
 
@@ -59,6 +60,12 @@ class MultilabelSVM(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither"), None],
         "validation": ["array-like", None],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "coef_": floats("C", "d"),
+        "intercept_": floats("C"),
+        "C_": real(low=0),
     }
 
     def __init__(self, C: float | None = None, *, validation: Any = None) -> None:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
+from patchbag.declared import Declared, floats, labels, real, size
 from patchbag.runtime import check_random_state
 from patchbag.similarity.graph.choice import known_labels, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
@@ -47,6 +48,14 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "power": [Interval(Real, 0, None, closed="neither")],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "classes_": labels(),
+        "mean_": floats("d"),
+        "coef_": floats("C", "d"),
+        "temperature_": real(low=0),
+        "n_features_in_": size("d"),
     }
 
     def __init__(self, *, power: float = 1.0, n_neighbors: int = 20, random_state: Any = None) -> None:

@@ -51,7 +51,9 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from patchbag.classifiers.targets import encode_labels, one_versus_rest
+from patchbag.classifiers.targets import encode_labels, one_machine_a_class, one_versus_rest
+from patchbag.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
+from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
 # λ on the path, as fractions of the smallest λ that leaves nothing
@@ -121,6 +123,22 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
     }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "classes_": labels(),
+        "coef_": floats("machines", "d"),
+        "intercept_": floats("machines"),
+        "mean_": floats("d"),
+        "scale_": floats("d", low=NOT_ZERO, finite=False),
+        "n_features_in_": size("d"),
+        "seed_": integer(low=0, optional=True),
+        "penalty_": real(low=0),
+        "penalties_": floats("path", optional=True),
+        "scores_": floats("path", optional=True),
+        "kept_": booleans("d", optional=True),
+        "n_kept_": integer(low=0, optional=True),
+    }
+    _check_stored = staticmethod(one_machine_a_class)
 
     def __init__(
         self,
@@ -230,7 +248,8 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
         """Linear scores: ``(n, classes)``, or ``(n,)`` for two classes."""
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        scores = ((X - self.mean_) / self.scale_) @ self.coef_.T + self.intercept_
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = require_finite(((X - self.mean_) / self.scale_) @ self.coef_.T + self.intercept_, "the scores")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 
+def as_labels(y: Any) -> np.ndarray:
+    """Labels as an array; as such a text and a number would both be texts, and 1 and "1" one class."""
+    known = getattr(getattr(y, "dtype", None), "kind", "O") != "O"
+    mixed: Any = [] if known else np.asarray(y, dtype=object).ravel()
+    if len({isinstance(label, str) for label in mixed if label is not None and label == label}) > 1:
+        raise ValueError("some labels are texts and others are not; make all of them texts")
+    return np.asarray(y)
+
+
 def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     """The sorted classes (C,) of labels ``y (n,)``, and their numbers (n,)."""
-    y = np.asarray(y)
+    y = as_labels(y)
     if y.ndim != 1:
         raise ValueError(f"y must hold one label for each image, a sequence; got an array of shape {y.shape}")
     if y.dtype.kind == "c" or (y.dtype.kind == "f" and np.any(y != np.floor(y))):
@@ -32,3 +41,11 @@ def one_column_a_class(scores: np.ndarray) -> np.ndarray:
         return scores
     column = scores.reshape(-1)
     return np.stack([-column, column], axis=1) / 2
+
+
+def one_machine_a_class(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+    """What is wrong with a saved classifier of so many ``machines`` for C classes, if anything."""
+    machines, classes = sizes["machines"], sizes["C"]
+    if classes >= 2 and machines == (classes if classes > 2 else 1):
+        return None
+    return f"it has {machines} machines for {classes} classes"

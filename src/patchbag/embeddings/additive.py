@@ -43,6 +43,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from patchbag.declared import Declared, floats, integers, real, size
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state, parallel_map, parallel_njit
 
@@ -120,7 +121,8 @@ def _embed(
             d = indices[p]
             row, n = first[d], np.uint64(first[d + 1] - first[d])
             where = np.sqrt(data[p]) * steps[d]
-            cell = min(np.int32(where), n_points - 2) if linear else min(np.int32(where + half), n_points - 1)
+            inside = min(where, steps.dtype.type(n_points))  # a number that is too large is none as an integer
+            cell = min(np.int32(inside), n_points - 2) if linear else min(np.int32(inside + half), n_points - 1)
             share = where - steps.dtype.type(cell)
             near = np.uint64(row) * np.uint64(n_points) + np.uint64(cell) * n
             for e in range(n):
@@ -144,6 +146,10 @@ def _count(indices, starts, first, out_starts):  # pragma: no cover - compiled
 
 class _HistogramMap(TransformerMixin, BaseEstimator):
     """Rows of numbers that are not negative, dense or sparse."""
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "n_features_in_": size("d"),
+    }
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -217,6 +223,13 @@ class AdditiveKernelPCA(_HistogramMap):
         "n_jobs": [Integral, None],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "functions_": integers("d", low=0, high=1 << 20),
+        "energy_": real(),
+        "tables_": floats("numbers"),
+        "limits_": floats("d", low=0),
+    }
+
     def __init__(
         self,
         kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] = "chi2",
@@ -276,6 +289,11 @@ class AdditiveKernelPCA(_HistogramMap):
         )  # fmt: skip
         out = sparse.csr_array((values, columns, starts), shape=(len(starts) - 1, int(first[-1])))
         return out if sparse.issparse(X) else out.toarray()
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        needed = int(values["functions_"].sum()) * int(values["n_points"])
+        return None if needed == sizes["numbers"] else f"its tables have {sizes['numbers']} numbers, not {needed}"
 
 
 def quantiles(X: sparse.csc_array, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

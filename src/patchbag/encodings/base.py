@@ -23,7 +23,9 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.declared import Declared, Either, Part, Shape
 from patchbag.mixture.statistics import Statistics
+from patchbag.records import require_finite
 from patchbag.registry import Storable
 
 # Statistics that are encoded at a time: bounds the temporaries.
@@ -66,6 +68,11 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
     universal_: Any = None  # GaussianParameters
     layout_: tuple[int, ...] | None = None
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "universal_": Part("GaussianParameters", optional=True, K="K", D="D"),
+        "layout_": Either((Shape(("C", "K")), Shape(("C", "K", "D"))), optional=True),
+    }
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the statistics of training images."""
@@ -85,11 +92,14 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
         statistics, has_cells = self._check(X)
         values = statistics.s1 if self.uses_moments else statistics.s0
         shape, first = tuple(values.shape[1:]), 0 if self.learns else 1
-        if self.layout_ is not None and shape[first:] != self.layout_[first:]:
-            raise ValueError(
-                f"{type(self).__name__} was fitted on (cells, components, dimensions) {self.layout_}, got {shape}"
-            )
         theirs, own = statistics.universal, self.universal_
+        layout = self.layout_
+        if layout is None and own is not None:
+            layout = (shape[0], own.n_components, own.dimension)[: len(shape)]
+        if layout is not None and shape[first:] != layout[first:]:
+            raise ValueError(
+                f"{type(self).__name__} was fitted on (cells, components, dimensions) {layout}, got {shape}"
+            )
         if theirs is not None and own is not None and theirs != own:
             raise ValueError(
                 "these statistics were collected under another universal mixture than those this encoding was fitted "
@@ -102,6 +112,7 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
             codes[:block] = head
             for i in range(block, len(statistics), block):
                 codes[i : i + block] = self._encode(statistics[i : i + block])
+        require_finite(codes, "the encodings", "rescale the descriptors, or give them as float64")
         return codes if has_cells else codes[:, 0, ...]
 
     def _fit(self, statistics: Statistics) -> None:
@@ -136,6 +147,19 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
         if not has_cells:
             arrays = {name: a[:, None, ...] for name, a in arrays.items()}
         return replace(X, **arrays), has_cells
+
+    @classmethod
+    def _check_stored(cls, values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        """What no shape can say of the models P of an encoding that learns: one per cell, or one for all."""
+        layout = values.get("layout_")
+        if layout is not None and (len(layout) == 3) is not cls.uses_moments:
+            return f"its layout is {layout}"
+        if layout is None and values.get("universal_") is None:
+            return "nothing says which statistics it was fitted on"
+        per_cell = values.get("per_cell", False)
+        if "P" in sizes and "C" in sizes and sizes["P"] != (sizes["C"] if per_cell else 1):
+            return f"it has {sizes['P']} models for {sizes['C']} cells"
+        return None
 
 
 def _from_counts(X: Any) -> Statistics:

@@ -43,6 +43,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import as_bags
+from patchbag.declared import Declared, Many, Part, integer, real
 from patchbag.encodings.base import SomeOf, StatisticsTransformer
 from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, infer_bag, posterior_entry
 from patchbag.encodings.polya import polya_gradient
@@ -155,6 +156,12 @@ class LatentFisherVector(StatisticsTransformer):
         "per_cell": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "prior_": Part("LatentPrior", P="P", K="K", D="D"),
+        "free_energy_": Many(real(finite=False), optional=True),
+        "n_iter_": integer(optional=True),
     }
 
     def __init__(

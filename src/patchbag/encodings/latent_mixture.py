@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -47,6 +47,7 @@ from scipy.special import digamma as _digamma
 from scipy.special import gammaln, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
+from patchbag.declared import NOT_ZERO, Declared, floats
 from patchbag.encodings.base import pool_cells
 from patchbag.encodings.conjugate import LARGEST, fit_gamma, fit_polya
 from patchbag.registry import storable
@@ -66,6 +67,13 @@ class LatentPrior:
     beta: np.ndarray
     a: np.ndarray
     b: np.ndarray
+    _stored: ClassVar[dict[str, Declared]] = {
+        "alpha": floats("P", "K", low=NOT_ZERO),
+        "m": floats("P", "K", "D"),
+        "beta": floats("P", "K", "D", low=NOT_ZERO),
+        "a": floats("P", "K", "D", low=NOT_ZERO),
+        "b": floats("P", "K", "D", low=NOT_ZERO),
+    }
 
 
 def posterior(s0: Any, s1: Any, s2: Any, prior: LatentPrior) -> tuple[np.ndarray, ...]:

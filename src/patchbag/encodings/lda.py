@@ -48,6 +48,7 @@ from numba import njit, prange
 from scipy.special import digamma as _digamma
 from sklearn.utils._param_validation import Interval
 
+from patchbag.declared import NOT_ZERO, Declared, booleans, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells, unpool_cells
 from patchbag.encodings.conjugate import fit_polya
 from patchbag.encodings.polya import polya_shift
@@ -255,6 +256,12 @@ class LDAFisherVector(StatisticsTransformer):
         "random_state": ["random_state"],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "alpha_": floats("P", "T", low=NOT_ZERO),
+        "eta_": floats("P", "T", "K", low=NOT_ZERO),
+        "seen_": booleans("P", "K", optional=True),
+    }
+
     def __init__(
         self,
         n_topics: int = 2,
@@ -297,7 +304,7 @@ class LDAFisherVector(StatisticsTransformer):
         T, K = self.eta_.shape[1:]
         codes = np.empty((*pooled.shape[:2], T + T * K), real)
         limits = self.max_inference, float(self.inference_tol)
-        for part, alpha, eta, seen, into in zip(pooled, self.alpha_, self.eta_, self.seen_, codes):
+        for part, alpha, eta, seen, into in zip(pooled, self.alpha_, self.eta_, self.seen_, codes, strict=True):
             _encode(part, alpha, eta, eta.sum(axis=1), _digamma(eta), *limits, into)
             into[:, T:].reshape(len(into), T, K)[:, :, ~seen] = 0
         return unpool_cells(codes, len(statistics))

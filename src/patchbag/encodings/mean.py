@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.declared import Declared, size
 from patchbag.registry import storable
 
 ROWS = 1 << 18
@@ -37,6 +38,10 @@ class MeanDescriptor(TransformerMixin, BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "n_features_in_": size("d"),
+    }
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Remember the number of dimensions; there is nothing to learn."""

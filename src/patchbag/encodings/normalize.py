@@ -26,6 +26,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.declared import Declared, Either, Shape, floats
 from patchbag.encodings.base import SomeOf
 
 COLUMNS = 4096  # dimensions that are looked at in double precision at a time
@@ -71,6 +72,12 @@ class Normalizer(TransformerMixin, BaseEstimator):
         "steps": [SomeOf({"whiten", "power", "l2", "intra"}, least=0)],
         "exponent": [Interval(Real, 0, None, closed="neither")],
         "n_blocks": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "shape_": Either((Shape(("width",)), Shape(("cells", "width")))),
+        "mean_": Either((floats("width"), floats("cells", "width")), optional=True),
+        "scale_": Either((floats("width"), floats("cells", "width")), optional=True),
     }
 
     def __init__(
@@ -120,6 +127,13 @@ class Normalizer(TransformerMixin, BaseEstimator):
         if step == "l2":
             return l2_normalize(x)
         return intra_normalize(x, self.n_blocks or 1)
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        shapes = {a.shape for a in (values.get("mean_"), values.get("scale_")) if a is not None}
+        if shapes != ({values["shape_"]} if "whiten" in values["steps"] else set()):
+            return f"its whitening is of shape {shapes}, its encodings are of shape {values['shape_']}"
+        return None
 
 
 def _check(X: Any) -> np.ndarray:

@@ -46,6 +46,7 @@ from numba import njit, prange
 from scipy.special import digamma as _digamma
 from sklearn.utils._param_validation import Interval
 
+from patchbag.declared import NOT_ZERO, Declared, Either, booleans, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells
 from patchbag.encodings.conjugate import LARGEST, fit_polya
 from patchbag.mixture.statistics import Statistics
@@ -134,6 +135,11 @@ class PolyaVector(StatisticsTransformer):
         "per_cell": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "alpha_": Either((floats("K", low=NOT_ZERO), floats("C", "K", low=NOT_ZERO))),
+        "seen_": Either((booleans("K"), booleans("C", "K")), optional=True),
     }
 
     def __init__(self, count_scale: float = 1.0, per_cell: bool = True, max_iter: int = 200, tol: float = 1e-6):

@@ -44,6 +44,7 @@ from numba import njit, prange
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
+from patchbag.declared import Declared, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells, unpool_cells
 from patchbag.mixture.statistics import Statistics
 from patchbag.runtime import check_random_state, parallel_njit
@@ -230,6 +231,11 @@ class PLSAFisherVector(StatisticsTransformer):
         "random_state": ["random_state"],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "topics_": floats("P", "T", "K", low=0),
+        "mixing_": floats("P", "T", low=0),
+    }
+
     def __init__(
         self,
         n_topics: int = 2,
@@ -253,7 +259,9 @@ class PLSAFisherVector(StatisticsTransformer):
 
     def _encode(self, statistics: Statistics) -> np.ndarray:
         codes = []
-        for counts, pi, mixing in zip(pool_cells(statistics.s0, self.per_cell), self.topics_, self.mixing_):
+        for counts, pi, mixing in zip(
+            pool_cells(statistics.s0, self.per_cell), self.topics_, self.mixing_, strict=True
+        ):
             theta = fold_in(counts, pi, mixing)
             codes.append(plsa_gradient(topic_counts(counts, theta, pi), mixing, pi))
         return unpool_cells(np.stack(codes), len(statistics))

@@ -30,7 +30,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from patchbag.features import grid
-from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor
+from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, Mode
 
 CELLS = 4
@@ -82,8 +82,8 @@ class ColorStatistics(FeatureExtractor):
     parallel = "threads"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
-        "step": [POSITIVE],
-        "cell_sizes": [ALL_POSITIVE],
+        "step": [LENGTH],
+        "cell_sizes": [LENGTHS],
         "dtype": [StrOptions({"float32", "float16", "uint8"})],
     }
 

@@ -38,7 +38,7 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from patchbag.features import grid
-from patchbag.features.extraction import Described, FeatureExtractor
+from patchbag.features.extraction import LENGTH, MOST_PIXELS, Described, FeatureExtractor
 from patchbag.features.networks import Network, Normalization, open_network
 from patchbag.features.networks.preparation import DEFAULT_MODEL, prepare
 from patchbag.images import MAX_PIXELS, MAX_SIDE, Mode
@@ -121,7 +121,7 @@ class DeepPatches(FeatureExtractor):
         "size": [None, Interval(Integral, 1, None, closed="left"), "array-like"],
         "normalization": [None, StrOptions(set(NORMALIZATIONS)), "array-like"],
         "mirror": ["boolean"],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [LENGTH],
         "dtype": [StrOptions({"float16", "float32"})],
         "max_side": [None, Interval(Integral, 1, None, closed="left")],
         "max_pixels": [None, Interval(Integral, 1, None, closed="left")],
@@ -211,6 +211,8 @@ class DeepPatches(FeatureExtractor):
         sides = np.atleast_1d(size)
         if len(sides) == 0 or sides.dtype.kind not in "iu" or sides.min() < 1:
             raise ValueError(f"size must be one or more positive whole numbers of pixels, got {self.size!r}")
+        if len(sides) > 8 or sides.max() > 4 * MOST_PIXELS:
+            raise ValueError(f"size must be up to 8 numbers of at most {4 * MOST_PIXELS} pixels, got {self.size!r:.60}")
         return tuple(int(side) for side in sides)
 
     def _normalization(self, network: Network) -> Normalization:

@@ -39,7 +39,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.features import grid
-from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor
+from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
@@ -68,10 +68,10 @@ class DenseSIFT(FeatureExtractor):
     parallel = "threads"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
-        "step": [POSITIVE],
-        "bin_sizes": [ALL_POSITIVE],
+        "step": [LENGTH],
+        "bin_sizes": [LENGTHS],
         "window": [StrOptions({"flat", "gaussian"})],
-        "magnification": [Interval(Real, 0, None, closed="neither"), None],
+        "magnification": [Interval(Real, 0.1, None, closed="left"), None],
         "root": ["boolean"],
         "contrast_threshold": [Interval(Real, 0, None, closed="left")],
         "low_contrast": [StrOptions({"zero", "drop"})],

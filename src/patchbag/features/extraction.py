@@ -70,12 +70,16 @@ class Extraction(NamedTuple):
     failures: list[Failure]
 
 
+MOST_VALUES = 64
+MOST_PIXELS = 1024  # of patches, steps and the like: beyond, a model file that was forged would take all memory
+
+
 class Several(Interval):
     """The constraint of a parameter with one or more values, each in an interval."""
 
     def is_satisfied_by(self, val: Any) -> bool:
         listed = isinstance(val, Sequence | np.ndarray) and not isinstance(val, str) and len(val) > 0
-        return listed and all(Interval.is_satisfied_by(self, value) for value in val)
+        return listed and len(val) <= MOST_VALUES and all(Interval.is_satisfied_by(self, value) for value in val)
 
     def __str__(self) -> str:
         return f"one or more values, each {super().__str__()}"
@@ -83,6 +87,9 @@ class Several(Interval):
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
 ALL_POSITIVE = Several(Integral, 1, None, closed="left")
+LENGTH = Interval(Integral, 1, MOST_PIXELS, closed="both")
+COUNT = Interval(Integral, 1, MOST_VALUES, closed="both")
+LENGTHS = Several(Integral, 1, MOST_PIXELS, closed="both")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ import cv2
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor, Several
+from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, FeatureExtractor, Several
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
@@ -181,15 +181,15 @@ class GeometricBlur(FeatureExtractor):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
-        "n_points": [POSITIVE],
-        "spacing": [Interval(Real, 0, None, closed="left")],
+        "n_points": [Interval(Integral, 1, 100_000, closed="both")],
+        "spacing": [Interval(Real, 0, MOST_PIXELS, closed="both")],
         "threshold": [Interval(Real, 0, 1, closed="left")],
-        "n_orientations": [POSITIVE],
-        "sigma": [Interval(Real, 0, None, closed="neither")],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "beta": [Interval(Real, 0, None, closed="left")],
-        "radii": [Several(Real, 0, None, closed="left")],
-        "counts": [ALL_POSITIVE],
+        "n_orientations": [COUNT],
+        "sigma": [Interval(Real, 0, MOST_PIXELS, closed="right")],
+        "alpha": [Interval(Real, 0, MOST_PIXELS, closed="both")],
+        "beta": [Interval(Real, 0, MOST_PIXELS, closed="both")],
+        "radii": [Several(Real, 0, MOST_PIXELS, closed="both")],
+        "counts": [LENGTHS],
         "root": ["boolean"],
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }

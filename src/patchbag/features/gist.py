@@ -34,7 +34,7 @@ import numpy as np
 from numba import njit
 from scipy import fft
 
-from patchbag.features.extraction import POSITIVE, FeatureExtractor
+from patchbag.features.extraction import COUNT, LENGTH, FeatureExtractor
 from patchbag.images import MAX_PIXELS, MAX_SIDE, Mode
 
 LOW_CYCLES = 4.0
@@ -169,10 +169,10 @@ class Gist(FeatureExtractor):
     parallel = "threads"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
-        "size": [POSITIVE],
-        "n_scales": [POSITIVE],
-        "n_orientations": [POSITIVE],
-        "blocks": [POSITIVE],
+        "size": [LENGTH],
+        "n_scales": [COUNT],
+        "n_orientations": [COUNT],
+        "blocks": [COUNT],
         "color": ["boolean"],
     }
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
-from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor
+from patchbag.features.extraction import COUNT, LENGTHS, FeatureExtractor
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
 FLAT = 1e-6  # differences of grey levels that are rounding
@@ -84,8 +84,8 @@ class LocalBinaryPatterns(FeatureExtractor):
     parallel = "threads"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
-        "cells": [POSITIVE],
-        "radii": [ALL_POSITIVE],
+        "cells": [COUNT],
+        "radii": [LENGTHS],
     }
 
     def __init__(

@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags, map_values
+from patchbag.declared import Declared, Part, floats, size
 from patchbag.runtime import check_random_state
 
 NULL_VARIANCE = 1e-10
@@ -47,6 +48,15 @@ class BagPCA(TransformerMixin, BaseEstimator):
         "whiten": ["boolean", Interval(Real, 0, 1, closed="both")],
         "max_samples": [Interval(Integral, 2, None, closed="left")],
         "random_state": ["random_state"],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "mean_": floats("d"),
+        "components_": floats("k", "d"),
+        "n_components_": size("k", optional=True),
+        "explained_variance_": floats("k", low=0),
+        "explained_variance_ratio_": floats("k", optional=True),
+        "n_features_in_": size("d"),
     }
 
     def __init__(
@@ -123,6 +133,10 @@ class PerDescriptor(TransformerMixin, BaseEstimator):
         "transformer": [HasMethods(["fit", "transform"])],
         "max_samples": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "transformer_": Part(methods=("transform",)),
     }
 
     def __init__(self, transformer: Any, *, max_samples: int = 200_000, random_state: Any = None) -> None:

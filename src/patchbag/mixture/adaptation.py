@@ -41,6 +41,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.declared import Declared, Part, boolean, floats
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.records import Records, shared
@@ -64,6 +65,14 @@ class Mixtures(Records):
     variances: Any
     universal: GaussianParameters | None = shared()
     corresponding: bool = shared(True)
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "weights": floats("n", "K", low=0),
+        "means": floats("n", "K", "D"),
+        "variances": floats("n", "K", "D", low=0),
+        "universal": Part("GaussianParameters", optional=True, K="K", D="D"),
+        "corresponding": boolean(),
+    }
 
     @property
     def n_components(self) -> int:
@@ -109,6 +118,11 @@ class Mixtures(Records):
                 component = f", component {where[1]}" if len(where) > 1 else f": {float(xp.sum(w[int(where[0])])):.6g}"
                 raise ValueError(f"{what}: image {where[0]} of {len(self)} has {fault}{component}")
         return self
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        Mixtures(values["weights"], values["means"], values["variances"]).check()
+        return None
 
 
 def _first(wrong: Any) -> tuple[int, ...]:
@@ -247,6 +261,10 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
         "weight_prior": [StrOptions({"universal", "uniform"})],
         "mixture": [BaseEstimator, None],
         "n_jobs": [Integral, None],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "universal_": Part("GaussianParameters"),
     }
 
     def __init__(

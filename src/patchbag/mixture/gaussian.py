@@ -26,6 +26,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.declared import Declared, Either, Many, Part, boolean, floats, integer, real, size
 from patchbag.mixture.accumulate import log_densities
 from patchbag.mixture.em import Sample, expectation, from_raw, maximization, sums_of, to_raw
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
@@ -93,6 +94,19 @@ class UniversalMixture(BaseEstimator):
         "random_state": ["random_state"],
     }
     parameters_: GaussianParameters
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "parameters_": Part("GaussianParameters", K="K", D="D"),
+        "floor_": floats("D", low=0, optional=True),
+        "n_components_": size("K", optional=True),
+        "n_features_in_": size("D"),
+        "converged_": boolean(optional=True),
+        "mass_": real(low=0, optional=True),
+        "log_likelihoods_": floats("iterations", finite=False, optional=True),
+        "lower_bound_": real(finite=False, optional=True),
+        "n_iter_": integer(optional=True),
+        "totals_": Many(Either((floats("K"), floats("K", "moments"))), optional=True),
+    }
 
     def __init__(
         self,
@@ -288,3 +302,10 @@ class UniversalMixture(BaseEstimator):
                 f"the mixture was trained on {self.n_features_in_}-D descriptors, got {values.shape[1]}-D ones"
             )
         return values
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        shapes = [a.shape for a in values.get("totals_") or ()]
+        if shapes not in ([], [(sizes["K"],), (sizes["K"], 2 * sizes["D"])]):
+            return f"its sums have shapes {shapes}"
+        return None

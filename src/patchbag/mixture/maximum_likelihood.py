@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.declared import Declared, Part
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.em import Sample
 from patchbag.mixture.gaussian import UniversalMixture
@@ -81,6 +82,10 @@ class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
         "mixture": [HasMethods(["schedule"]), None],
         "projection": [HasMethods(["fit", "transform"]), None],
         "n_jobs": [Integral, None],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "projection_": Part(methods=("transform",), optional=True),
     }
 
     def __init__(self, mixture: Any = None, projection: Any = None, n_jobs: int | None = None) -> None:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from patchbag.declared import NOT_ZERO, Declared, floats
 from patchbag.registry import storable
 
 # A component of weight zero gets this instead of -inf: it never wins, and no inf - inf can arise.
@@ -35,6 +36,12 @@ class GaussianParameters:
     weights: np.ndarray
     means: np.ndarray
     variances: np.ndarray
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "weights": floats("K", low=0, high=1),
+        "means": floats("K", "D"),
+        "variances": floats("K", "D", low=NOT_ZERO),
+    }
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, GaussianParameters):
@@ -80,6 +87,15 @@ class GaussianParameters:
             log_weights = np.maximum(np.log(self.weights), LOG_ZERO)
         log_volume = np.log(2 * np.pi * self.variances).sum(axis=1)
         return log_weights - 0.5 * ((m * m / v).sum(axis=1) + log_volume)
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        # what overflows here would be NaN in every density
+        with np.errstate(all="ignore"):
+            parameters = GaussianParameters(values["weights"], values["means"], values["variances"])
+            sound = parameters.n_components and np.isfinite(parameters.projection).all()
+            sound = sound and np.isfinite(parameters.bias).all() and np.isfinite(parameters.distance)
+        return None if sound else "its densities are not finite"
 
 
 def check_parameters(weights: Any, means: Any, variances: Any) -> GaussianParameters:

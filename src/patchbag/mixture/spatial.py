@@ -14,8 +14,13 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
+
+from patchbag.declared import Choice, Declared, Many
+
+MOST_CELLS = 4096  # of all grids together, and of the pieces that they cut an image into
 
 
 def parse_grid(grid: str) -> tuple[int, int]:
@@ -38,10 +43,17 @@ class SpatialPyramid:
     (8, 8, [8, 2, 2, 2, 2, 2, 4, 2])
     """
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "grids": Many(Choice(), low=1),
+    }
+
     def __init__(self, grids: Sequence[str]) -> None:
         if isinstance(grids, str) or not len(grids):
             raise ValueError(f"a pyramid is a list of grids such as ['1x1', '2x2'], got {grids!r}")
         self.grids = [parse_grid(g) for g in grids]
+        lines = sum(rows for rows, _ in self.grids) * sum(columns for _, columns in self.grids)
+        if max(lines, sum(rows * columns for rows, columns in self.grids)) > MOST_CELLS:
+            raise ValueError(f"the grids {_short(grids)} cut an image into more than {MOST_CELLS} pieces")
         self._row_cuts = _cuts([rows for rows, _ in self.grids])
         self._column_cuts = _cuts([columns for _, columns in self.grids])
         self.n_columns = len(self._column_cuts) + 1
@@ -75,6 +87,10 @@ class SpatialPyramid:
         row = np.searchsorted(np.array(self._row_cuts, float), y, side="right")
         column = np.searchsorted(np.array(self._column_cuts, float), x, side="right")
         return row * self.n_columns + column
+
+
+def _short(grids: Sequence[str]) -> str:
+    return ", ".join(map(str, grids[:4])) + (", …" if len(grids) > 4 else "")
 
 
 def _middles(cuts: list[Fraction]) -> list[Fraction]:

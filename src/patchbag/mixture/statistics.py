@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from patchbag.bags import Bags
+from patchbag.declared import Declared, Part, floats
 from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, accumulate_dense, raw_moments
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
@@ -53,6 +54,13 @@ class Statistics(Records):
     s1: Any
     s2: Any
     universal: GaussianParameters | None = shared()
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "s0": floats("n", "K", low=0),
+        "s1": floats("n", "K", "D"),
+        "s2": floats("n", "K", "D"),
+        "universal": Part("GaussianParameters", optional=True, K="K"),
+    }
 
     def __add__(self, other: Self) -> Self:
         if tuple(self.s1.shape) != tuple(other.s1.shape):

@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.declared import Declared, Part
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.mixture.statistics import Statistics, collect
@@ -42,6 +43,12 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
         "assignment": [StrOptions({"soft", "hard", "nearest"})],
         "n_jobs": [Integral, None],
         "moments": ["boolean"],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "mixture_": Part("UniversalMixture"),
+        "projection_": Part(methods=("transform",), optional=True),
+        "pyramid_": Part("SpatialPyramid", optional=True),
     }
 
     def __init__(

@@ -25,7 +25,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.declared import Declared, Part, floats, size
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.records import require_finite
 from patchbag.registry import Storable
 from patchbag.runtime import parallel_map
 
@@ -71,12 +73,12 @@ class Kernel(Storable, TransformerMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Similarities (n, n) of the reference samples with each other."""
-        return self._fit_gram(self._check(X))
+        return require_finite(self._fit_gram(self._check(X)), "the similarities")
 
     def transform(self, X: Any) -> Any:
         """Similarities (m, n) of m samples to the n references."""
         check_is_fitted(self)
-        return self._compare(self._check(X, fitted=True))
+        return require_finite(self._compare(self._check(X, fitted=True)), "the similarities")
 
     @classmethod
     def fit_transform_all(cls, kernels: Sequence[Self], X: Any) -> list[Any]:
@@ -136,6 +138,11 @@ def check_bags(X: Any, dimension: int | None = None) -> Bags:
 class BagKernel(Kernel):
     """Base of kernels between bags."""
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "references_": Part("Bags", n="n", d="d"),
+        "n_features_in_": size("d"),
+    }
+
     def _check(self, X: Any, fitted: bool = False) -> Bags:
         return check_bags(X, self.n_features_in_ if fitted else None)
 
@@ -171,6 +178,10 @@ class MixtureSimilarity(Kernel):
     matching: str
     references_: Mixtures
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "references_": Part("Mixtures", n="n", K="K", D="D"),
+    }
+
     def _check(self, X: Any, fitted: bool = False) -> Any:
         return check_mixtures(X, self.references_ if fitted else None, self.matching == "one-to-one")
 
@@ -205,6 +216,11 @@ class HistogramSimilarity(Kernel):
     """
 
     normalized: bool = False
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "references_": floats("n", "d", low=0),
+        "n_features_in_": size("d"),
+    }
 
     def _check(self, X: Any, fitted: bool = False) -> np.ndarray:
         histograms = check_histograms(X, self.normalized)

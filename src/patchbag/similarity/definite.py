@@ -28,6 +28,7 @@ from scipy.linalg import eigh
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from patchbag.declared import Declared, Part, boolean, floats, integer, real, size
 from patchbag.registry import storable
 from patchbag.similarity.base import Kernel
 
@@ -43,6 +44,15 @@ class Definiteness:
     n_negative: int
     negative_mass: float
     definite: bool
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "n": integer(low=0),
+        "smallest": real(),
+        "largest": real(),
+        "n_negative": integer(low=0),
+        "negative_mass": real(),
+        "definite": boolean(),
+    }
 
     def __str__(self) -> str:
         state = "is positive semidefinite" if self.definite else "is not positive semidefinite"
@@ -91,6 +101,12 @@ class DefiniteKernel(Kernel):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "action": [StrOptions({"raise", "warn", "clip"})],
         "tolerance": [Interval(Real, 0, None, closed="left")],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "definiteness_": Part("Definiteness"),
+        "n_features_in_": size("n"),
+        "projection_": floats("n", "n", optional=True),
     }
 
     def __init__(self, action: str = "raise", *, tolerance: float = 1e-6) -> None:

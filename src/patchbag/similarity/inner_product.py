@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from patchbag.declared import Declared, floats
 from patchbag.similarity.base import Kernel
 
 
@@ -26,6 +27,10 @@ class InnerProductKernel(Kernel):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"normalize": ["boolean"]}
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "references_": floats("n", "d"),
+    }
 
     def __init__(self, normalize: bool = True) -> None:
         self.normalize = normalize

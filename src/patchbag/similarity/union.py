@@ -33,6 +33,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.declared import Choice, Declared, Many, steps
 from patchbag.similarity.base import Kernel, is_kernel
 
 
@@ -58,6 +59,11 @@ class KernelUnion(Kernel, _BaseComposition):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"branches": [list], "use": ["array-like", str, None]}
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "branches_": steps("transform"),
+        "groups_": Many(Many(Choice(), low=1), optional=True),
+    }
 
     def __init__(self, branches: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
         self.branches = branches
@@ -129,6 +135,14 @@ class KernelUnion(Kernel, _BaseComposition):
             data = Pipeline(steps).transform(X) if steps else X
             rows |= _of_each_class("transform_all", {name: branches[name] for name in names}, data)
         return np.stack([np.asarray(rows[name], dtype=np.float64) for name in branches], axis=2)
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        names = [name for name, _ in values["branches_"]]
+        grouped = [name for group in values.get("groups_", [names]) for name in group]
+        kernels = all(is_kernel(step) for _, step in values["branches_"])
+        sound = names and kernels and sorted(grouped) == sorted(set(names))
+        return None if sound else f"its branches are {names} and its groups {grouped}"
 
 
 def _parts(branch: Any) -> tuple[list[tuple[str, Any]], Kernel]:

@@ -20,11 +20,12 @@ independence is needed.  Of typical images a share of α has a typicality of at 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp, softmax
 
+from patchbag.declared import Declared, Part, floats
 from patchbag.registry import storable
 
 
@@ -40,6 +41,12 @@ class LeftOut:
     own: np.ndarray
     strange: np.ndarray
     together: np.ndarray
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "own": floats("n", low=0, high=1, ascending=True),
+        "strange": floats("s", "n", finite=False),
+        "together": floats("n", ascending=True),
+    }
 
     @classmethod
     def from_scores(cls, scores: np.ndarray, targets: np.ndarray, temperature: float, *others: np.ndarray) -> LeftOut:
@@ -84,6 +91,10 @@ class SaysHowSure:
 
     left_out_: LeftOut | None = None  # models of version 0.1 have none
     classes_: np.ndarray
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "left_out_": Part("LeftOut", optional=True, s="statistics"),
+    }
 
     def predict_proba(self, X: Any) -> np.ndarray:
         raise NotImplementedError

@@ -12,13 +12,14 @@ the square of the distance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.classifiers.confidence.left_out import tail
+from patchbag.declared import Declared, floats
 from patchbag.registry import storable
 
 FEWEST = 10  # images; how much fewer vary says nothing of how others do
@@ -32,6 +33,12 @@ class UsualBags:
     mean: np.ndarray
     deviation: np.ndarray
     distances: np.ndarray
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "mean": floats("p"),
+        "deviation": floats("p", low=0),
+        "distances": floats("n", low=0, ascending=True),
+    }
 
     @classmethod
     def from_bags(cls, bags: Any) -> UsualBags | None:
@@ -57,6 +64,10 @@ class UsualBags:
         # farther than all: few training images cannot say how rare that is, but the distance can
         beyond = np.minimum(self.distances[-1] / np.maximum(distances, 1e-300), 1.0) ** 2
         return tail(self.distances, distances) * beyond
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        return None if sizes["n"] and sizes["p"] else "it is empty"
 
 
 def summaries(bags: Any) -> np.ndarray | None:

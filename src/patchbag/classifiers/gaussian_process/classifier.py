@@ -44,13 +44,13 @@ from patchbag.classifiers.confidence.left_out import SaysHowSure, energy
 from patchbag.classifiers.gaussian_process.calibration import calibrate
 from patchbag.classifiers.gaussian_process.combination import (
     MAX_ITER,
-    Combination,
     combine,
     learn_combination,
     log_evidence,
     unit_scales,
     unit_weights,
 )
+from patchbag.classifiers.gaussian_process.fitted import Combination, FittedProcess
 from patchbag.classifiers.gaussian_process.kernel_input import KernelInput
 from patchbag.classifiers.gaussian_process.laplace import LaplacePosterior, laplace_evidence
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
@@ -63,7 +63,7 @@ SMALL = 256
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
 
 
-class GaussianProcessClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
+class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, BaseEstimator):
     """Classify images by a Gaussian process on one or several kernels.
 
     Parameters

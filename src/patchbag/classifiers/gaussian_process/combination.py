@@ -45,8 +45,8 @@ from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
 from scipy.optimize import OptimizeResult, minimize
 
+from patchbag.classifiers.gaussian_process.fitted import Combination
 from patchbag.classifiers.gaussian_process.posterior import JITTERS
-from patchbag.registry import storable
 
 WARM_START_SIZE = 600
 LOG_BOUND = 18.0  # of a weight in units of 1 / mean self-kernel: beyond, a kernel is either absent or all there is
@@ -56,26 +56,6 @@ MOST_NOISE = (
 MAX_ITER = 60
 
 Evidence = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
-
-
-@storable
-@dataclass(frozen=True)
-class Combination:
-    """A learned combination: ``weights (k,)``, ``noise`` and how far to trust them.
-
-    ``scales`` is None unless the bases are distances; the ``log_*_std`` are standard deviations of the logarithms.
-    """
-
-    weights: np.ndarray
-    noise: float
-    scales: np.ndarray | None
-    log_evidence: float
-    objective: float
-    log_weights_std: np.ndarray
-    log_noise_std: float
-    log_scales_std: np.ndarray | None
-    converged: bool
-    n_iterations: int = 0
 
 
 def log_evidence(covariance: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:

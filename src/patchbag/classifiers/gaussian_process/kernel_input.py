@@ -8,7 +8,7 @@ without it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -16,7 +16,10 @@ from sklearn.base import BaseEstimator, clone
 
 from patchbag.classifiers.gaussian_process.combination import unit_scales
 from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel, stack_kernels
+from patchbag.declared import Choice, Declared, Either, Many, Part, boolean, floats, size
 from patchbag.registry import storable
+
+TRANSFORMER = Part(methods=("transform",))
 
 
 def _own(stack: np.ndarray) -> np.ndarray:
@@ -37,6 +40,18 @@ class KernelInput(BaseEstimator):
     ------------------------------------------
     n_images_, n_kernels_ ; distances_ : whether ``learn`` returned distances instead of kernels
     """
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "kernel": Either((Choice(("precomputed", "distance")), TRANSFORMER, Many(TRANSFORMER))),
+        "repair": boolean(),
+        "distances_": boolean(),
+        "n_kernels_": size("k", low=1),
+        "n_images_": size("n"),
+        "transformers_": Many(TRANSFORMER, optional=True),
+        "gamma_": floats("k", low=0, optional=True),
+        "projections_": Many(floats("n", "n", optional=True), length="k"),
+        "mean_self_kernel_": floats("k"),
+    }
 
     def __init__(self, kernel: Any, repair: bool) -> None:
         self.kernel = kernel

@@ -20,12 +20,13 @@ diagonal is only jitter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr
 
+from patchbag.declared import Declared, floats, real
 from patchbag.registry import storable
 
 MAX_NEWTON = 60
@@ -50,6 +51,13 @@ class LaplacePosterior:
     root: np.ndarray
     factor: np.ndarray
     log_evidence: float
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "gradient": floats("C", "n"),
+        "root": floats("C", "n", low=0),
+        "factor": floats("C", "n", "n"),
+        "log_evidence": real(finite=False),
+    }
 
     @classmethod
     def from_kernel(cls, kernel: np.ndarray, targets: np.ndarray, jitter: float) -> LaplacePosterior:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from patchbag.classifiers.confidence.temperature import Fold
+from patchbag.declared import Declared, floats, real
 from patchbag.registry import storable
 
 # shares of the mean variance to add, in turn, when rounding leaves a nearly singular covariance indefinite
@@ -53,6 +54,13 @@ class GaussianPosterior:
     targets: np.ndarray
     solution: np.ndarray
     noise: float
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "factor": floats("n", "n"),
+        "targets": floats("n", "C"),
+        "solution": floats("n", "C"),
+        "noise": real(low=0),
+    }
 
     @classmethod
     def from_kernel(cls, kernel: np.ndarray, targets: np.ndarray, noise: float) -> GaussianPosterior:

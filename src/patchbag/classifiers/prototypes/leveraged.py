@@ -40,6 +40,7 @@ from patchbag.classifiers.prototypes.edges import KERNELS, class_vectors, kernel
 from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.search import nearest, nearest_others
 from patchbag.classifiers.targets import encode_labels
+from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
 
@@ -72,6 +73,20 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "search": [HasMethods(["fit", "kneighbors"]), None],
         "folds": [Interval(Integral, 2, None, closed="left")],
         "random_state": ["random_state"],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "classes_": labels(),
+        "n_features_in_": size("d"),
+        "prototypes_": integers("P", low=0),
+        "vectors_": floats("P", "d", optional=True),
+        "labels_": integers("P", low=0, below="C"),
+        "neighbors_": Many(integer(low=1), length="voters"),
+        "coefficients_": floats("voters", "P", "columns"),
+        "widths_": Many(real(low=0, optional=True), length="voters"),
+        "share_": real(low=0),
+        "unit_": real(low=NOT_ZERO),
+        "temperature_": real(low=0),
     }
 
     def __init__(
@@ -282,3 +297,12 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def _strangeness(self, X: Any) -> np.ndarray:
         return energy(self.temperature_ * self._class_scores(X))[None]
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        similar = isinstance(values["metric"], str) and values["metric"] == "similarity"
+        if sizes["columns"] not in (1, sizes["C"]) or not sizes["P"] or sizes["C"] < 2:
+            return f"it has {sizes['P']} prototypes that vote for {sizes['columns']} classes of {sizes['C']}"
+        if similar is not (values.get("vectors_") is None) or (similar and values["prototypes_"].max() >= sizes["d"]):
+            return "its prototypes are not among its images"
+        return None

@@ -9,12 +9,13 @@ training images, and the nearest are the most similar ones.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.neighbors import NearestNeighbors
 
+from patchbag.declared import Declared, floats
 from patchbag.similarity.histograms.distances import DISTANCES, pairwise_distances
 
 BLOCK = 1024
@@ -31,6 +32,10 @@ def smallest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 class MetricSearch(BaseEstimator):
     """All distances under a metric of :data:`~patchbag.similarity.histograms.distances.DISTANCES`, block by block."""
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "references_": floats("n", "d"),
+    }
 
     def __init__(self, metric: str = "manhattan") -> None:
         self.metric = metric

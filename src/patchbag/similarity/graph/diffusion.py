@@ -25,13 +25,16 @@ A new image has the coordinates that its neighbours give it (see image_graph) an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from patchbag.declared import Declared, floats
+from patchbag.registry import storable
 from patchbag.similarity.graph.image_graph import ImageGraph
 
 
+@storable
 @dataclass(frozen=True)
 class DiffusionBasis:
     """A kernel of rank m and a diagonal: k(i, j) = φ_i·φ_j + ν_i [i = j], with unit diagonal.
@@ -42,6 +45,12 @@ class DiffusionBasis:
     features: np.ndarray
     own: np.ndarray
     spectrum: np.ndarray
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "features": floats("n", "m"),
+        "own": floats("n"),
+        "spectrum": floats("m", low=0),
+    }
 
     @classmethod
     def from_graph(cls, graph: ImageGraph, alpha: float, power: int = 1, images: Any = slice(None)) -> DiffusionBasis:

@@ -20,11 +20,13 @@ given by a kernel is turned into vectors whose inner products are the kernel's, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
+from patchbag.declared import Declared, floats, integer, real
+from patchbag.registry import storable
 from patchbag.similarity.graph.neighbors import WIDER, hubness, nearest, without_hubs
 from patchbag.similarity.graph.spectrum import ISOLATED, leading_eigenvectors
 
@@ -34,6 +36,7 @@ EIGENVECTORS = 300
 SHARPNESS = 3  # power of the cosine in an affinity
 
 
+@storable
 @dataclass(frozen=True)
 class ImageGraph:
     """A pool of n images: vectors, neighbours, spectrum.
@@ -60,6 +63,17 @@ class ImageGraph:
     n_neighbors: int
     eigenvalues: np.ndarray
     eigenvectors: np.ndarray
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "vectors": floats("n", "d"),
+        "mean": floats("d"),
+        "power": real(low=0),
+        "hub": floats("n"),
+        "degrees": floats("n", low=0),
+        "n_neighbors": integer(low=1),
+        "eigenvalues": floats("m"),
+        "eigenvectors": floats("n", "m"),
+    }
 
     @classmethod
     def from_vectors(

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from patchbag.declared import Declared, Part, real
 from patchbag.similarity.base import Kernel
 from patchbag.similarity.graph.choice import ALPHAS, MIXES, choose_diffusion, known_labels
 from patchbag.similarity.graph.diffusion import DiffusionBasis
@@ -50,6 +51,13 @@ class DiffusionKernel(Kernel):
         "power": [Interval(Integral, 1, 2, closed="both")],
         "entry_power": [Interval(Real, 0, None, closed="neither")],
         "n_jobs": [Integral, None],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "references_": Part("ImageGraph", n="n", m="m"),
+        "alpha_": real(low=0, below=1),
+        "mix_": real(low=0, high=1),
+        "basis_": Part("DiffusionBasis", n="n", m="m"),
     }
 
     def __init__(

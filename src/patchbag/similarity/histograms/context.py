@@ -32,6 +32,7 @@ import numpy as np
 from numba import njit
 from sklearn.utils._param_validation import StrOptions
 
+from patchbag.declared import Declared, floats
 from patchbag.similarity.base import HistogramSimilarity, check_histograms, map_rows
 from patchbag.special import newton_step
 
@@ -176,6 +177,10 @@ class ContextualHistograms(HistogramSimilarity):
         "divergence": [StrOptions({"kl", "bhattacharyya"}), callable],
         "symmetric": ["boolean"],
         "context": ["array-like", None],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "context_": floats("d", low=0),
     }
 
     def __init__(self, divergence: Divergence = "kl", *, symmetric: bool = True, context: Any = None) -> None:

@@ -34,6 +34,7 @@ import numpy as np
 from numba import njit
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from patchbag.declared import Declared, real
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import HistogramSimilarity, map_rows
 
@@ -126,6 +127,10 @@ class HistogramKernel(HistogramSimilarity):
         "random_state": ["random_state"],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "gamma_": real(low=0, optional=True),
+    }
+
     def __init__(
         self,
         kernel: str = "chi2",
@@ -161,3 +166,8 @@ class HistogramKernel(HistogramSimilarity):
         if self.exponential:
             return np.exp(-self.gamma_ * histogram_distance(histograms, self.references_, self.kernel))
         return histogram_kernel(histograms, self.references_, self.kernel)
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        missing = values["exponential"] and values.get("gamma_") is None
+        return "its gamma_ is missing" if missing else None

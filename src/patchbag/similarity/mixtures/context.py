@@ -38,6 +38,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from patchbag.declared import Declared, Part
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.similarity.base import MixtureSimilarity, map_rows
@@ -173,6 +174,10 @@ class ContextualSimilarity(MixtureSimilarity):
         "iterations": [Interval(Integral, 1, None, closed="left"), None],
         "context": [HasMethods("fit"), GaussianParameters, None],
         "precision": [StrOptions({"float32", "float64"})],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "context_": Part("Mixtures", K="K", D="D"),
     }
 
     def __init__(

@@ -31,6 +31,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from patchbag.declared import Declared, floats, integer, real
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import MixtureSimilarity
@@ -169,6 +170,12 @@ class MixtureKernel(MixtureSimilarity):
         "random_state": ["random_state"],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "seed_": integer(low=0, optional=True),
+        "gamma_": real(low=0, optional=True),
+        "reference_log_norms_": floats("n", optional=True),
+    }
+
     def __init__(
         self,
         kernel: str = "ppk",
@@ -235,3 +242,10 @@ class MixtureKernel(MixtureSimilarity):
                 "gamma"
             )
         return 1 / mean
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        klk, sampled = values["kernel"] == "klk", values["matching"] == "monte-carlo"
+        needed = {"gamma_": klk, "reference_log_norms_": not klk and values["normalize"], "seed_": sampled}
+        missing = [name for name, wanted in needed.items() if wanted and values.get(name) is None]
+        return f"its {missing[0]} is missing" if missing else None

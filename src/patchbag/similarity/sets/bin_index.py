@@ -19,10 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
 
+from patchbag.declared import Declared, floats, integers, size
 from patchbag.registry import storable
 
 DENSE_SHARE = 3
@@ -87,6 +89,14 @@ class BinIndex:
     images: np.ndarray
     counts: np.ndarray
     n: int
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "n": size("n"),
+        "keys": integers("bins", ascending=True),
+        "images": integers("entries", low=0, below="n"),
+        "counts": floats("entries", low=0),
+        "starts": integers("bins + 1", low=0, high="entries", ascending=True),
+    }
 
     @classmethod
     def build(cls, histograms: Histograms) -> BinIndex:

@@ -37,6 +37,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.bags import Bags
+from patchbag.declared import Declared, floats, real
 from patchbag.similarity.base import BagKernel, map_rows
 
 METHODS = ("sum", "max", "lyu", "emd")
@@ -115,6 +116,11 @@ class SetKernel(BagKernel):
         "gamma": [Interval(Real, 0, None, closed="neither"), None],
         "p": [Interval(Real, 0, None, closed="neither")],
         "normalize": ["boolean"],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "gamma_": real(low=0),
+        "self_similarity_": floats("n"),
     }
 
     def __init__(

@@ -37,6 +37,7 @@ from scipy.spatial.distance import cdist
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.bags import Bags
+from patchbag.declared import Declared, real
 from patchbag.runtime import parallel_map
 from patchbag.similarity.base import BagKernel
 
@@ -244,6 +245,10 @@ class MinimumDistanceKernel(BagKernel):
         "squared": ["boolean"],
         "scale": [Interval(Real, 0, None, closed="neither"), None],
         "output": [StrOptions({"kernel", "distance"})],
+    }
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "scale_": real(low=0),
     }
 
     def __init__(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
@@ -31,6 +31,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from patchbag.bags import Bags
+from patchbag.declared import NOT_ZERO, Declared, floats, integer, integers, real
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
@@ -81,6 +82,14 @@ class UniformBins:
     shifts: np.ndarray
     side: float
     n_levels: int
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "low": floats("d"),
+        "high": floats("d"),
+        "shifts": floats("shifts", "d", low=0),
+        "side": real(low=NOT_ZERO),
+        "n_levels": integer(low=1, high=MAX_LEVELS),
+    }
 
     @classmethod
     def cover(cls, values: np.ndarray, n_levels: int, n_shifts: int, random_state: Any) -> UniformBins:
@@ -142,6 +151,14 @@ class VocabularyBins:
     parents: np.ndarray
     n_levels: int
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "centers": floats("nodes", "d"),
+        "children": integers("nodes", 2, low=0, high="nodes"),
+        "sizes": floats("nodes", low=NOT_ZERO),
+        "parents": integers("nodes", low=0, below="nodes"),
+        "n_levels": integer(low=1, high=MAX_LEVELS),
+    }
+
     @classmethod
     def grow(cls, values: np.ndarray, n_levels: int, n_branches: int, random_state: Any) -> VocabularyBins:
         """Cluster ``values (total, d)`` level by level, each node into at most ``n_branches`` children."""
@@ -184,3 +201,10 @@ class VocabularyBins:
         """Filled bins at each level, finest first."""
         path = _descend(np.asarray(bags.values), self.centers, self.children, self.n_levels)
         return [Histograms.count(level, bags.offsets) for level in path]
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        first, last = values["children"].astype(np.int64).T
+        # every node but the root is the child of one: ranges that overlap would make a walk down the tree endless work
+        sound = np.all(first <= last) and (last - first).sum() == sizes["nodes"] - 1
+        return None if sound else "its nodes are not a tree"

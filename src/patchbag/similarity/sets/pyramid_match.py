@@ -41,6 +41,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
+from patchbag.declared import NOT_ZERO, Declared, Many, Part, floats, real
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.similarity.base import BagKernel, map_rows
 from patchbag.similarity.sets.bin_index import BinIndex, Histograms
@@ -82,6 +83,11 @@ class IntersectionKernel(BagKernel):
     """
 
     normalize: bool
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "references_": Many(Part("BinIndex", n="n"), low=1),
+        "self_match_": floats("n", low=NOT_ZERO),
+    }
 
     def _learn_bins(self, bags: Bags) -> None:
         raise NotImplementedError
@@ -177,6 +183,12 @@ class PyramidMatchKernel(IntersectionKernel):
         "random_state": ["random_state"],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "extent_": real(low=0),
+        "bins_": Part("UniformBins", "VocabularyBins", d="bin_d", shifts="shifts"),
+        "level_weights_": floats("levels", low=0, optional=True),
+    }
+
     def __init__(
         self,
         bins: str = "uniform",
@@ -247,3 +259,17 @@ class PyramidMatchKernel(IntersectionKernel):
         steps = np.append(inverse - inverse[self.bins_.parents], 0.0)
         steps[0] = inverse[0]
         return [partial(_place_vocabulary, bins=self.bins_, weights=steps)]
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        uniform = values["bins"] == "uniform"
+        if not isinstance(values["bins_"], UniformBins if uniform else VocabularyBins):
+            return f"its bins are a {type(values['bins_']).__name__}"
+        if sizes["bin_d"] != sizes["d"] + (2 if values["position_weight"] is not None else 0):
+            return f"its bins have {sizes['bin_d']} dimensions, its features {sizes['d']}"
+        levels = values["bins_"].n_levels
+        placements = values["n_shifts"] if uniform else 1
+        if uniform and (sizes.get("levels") != levels or sizes["shifts"] != placements):
+            return "it has other weights than levels, or other placements than shifts"
+        found = len(values["references_"])
+        return None if found == levels * placements else f"it has {found} indexes for {levels * placements} levels"

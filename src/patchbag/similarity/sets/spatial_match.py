@@ -30,6 +30,7 @@ from sklearn.utils._param_validation import Interval
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
+from patchbag.declared import Declared, floats
 from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
 from patchbag.similarity.sets.pyramid_match import IntersectionKernel, Place
@@ -110,6 +111,10 @@ class SpatialPyramidMatch(IntersectionKernel):
         "random_state": ["random_state"],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "vocabulary_": floats("words", "d"),
+    }
+
     def __init__(
         self,
         n_words: int = 200,
@@ -150,3 +155,9 @@ class SpatialPyramidMatch(IntersectionKernel):
 
     def _places(self) -> list[Place]:
         return [partial(_place_words, vocabulary=self.vocabulary_, n_levels=self.n_levels)]
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        found = len(values["references_"])
+        sound = found == values["n_levels"] and sizes["words"] > 0
+        return None if sound else f"it has {found} indexes for {values['n_levels']} levels, {sizes['words']} words"

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a trained Gaussian process consists of, and how its parts fit together: for model files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from patchbag.classifiers.targets import one_machine_a_class
+from patchbag.declared import Declared, Part, boolean, floats, integer, integers, labels, real
+from patchbag.registry import storable
+
+
+@storable
+@dataclass(frozen=True)
+class Combination:
+    """A learned combination: ``weights (k,)``, ``noise`` and how far to trust them.
+
+    ``scales`` is None unless the bases are distances; the ``log_*_std`` are standard deviations of the logarithms.
+    """
+
+    weights: np.ndarray
+    noise: float
+    scales: np.ndarray | None
+    log_evidence: float
+    objective: float
+    log_weights_std: np.ndarray
+    log_noise_std: float
+    log_scales_std: np.ndarray | None
+    converged: bool
+    n_iterations: int = 0
+    _stored: ClassVar[dict[str, Declared]] = {
+        "weights": floats("k", low=0),
+        "noise": real(low=0),
+        "scales": floats("k", low=0, optional=True),
+        "log_evidence": real(finite=False),
+        "objective": real(finite=False),
+        "log_weights_std": floats("k", finite=False),
+        "log_noise_std": real(finite=False),
+        "log_scales_std": floats("k", finite=False, optional=True),
+        "converged": boolean(),
+        "n_iterations": integer(low=0),
+    }
+
+
+class FittedProcess:
+    """Of n training images and k kernels; the posterior is one of them all, or of the inducing ones."""
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "classes_": labels(),
+        "input_": Part("KernelInput", k="k", n="n"),
+        "inducing_": integers("inducing", low=0, below="n", optional=True),
+        "combination_": Part("Combination", optional=True, k="k"),
+        "weights_": floats("k", low=0),
+        "log_weights_std_": floats("k", finite=False, optional=True),
+        "scales_": floats("k", low=0, optional=True),
+        "noise_": real(low=0),
+        "posterior_": Part("GaussianPosterior", "LaplacePosterior", "InducingPosterior", n="known", C="machines"),
+        "log_evidence_": real(finite=False, optional=True),
+        "trace_error_": real(finite=False, optional=True),
+        "temperature_": real(low=0, optional=True),
+    }
+
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        known = sizes.get("inducing", sizes["n"])
+        if sizes["known"] != known:
+            return f"its posterior is of {sizes['known']} images, not of {known}"
+        return one_machine_a_class(values, sizes)
