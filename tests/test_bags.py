@@ -139,11 +139,35 @@ def test_saved_bags_open_memory_mapped(tmp_path, bags):
 def test_a_bag_file_larger_than_memory_is_opened_not_read(tmp_path):
     small = Bags.from_list([np.zeros((4, 128), np.float32)]).save(tmp_path / "big")
     rows = 20_000_000  # 10 GB, as a sparse file
-    np.lib.format.open_memmap(small / "values.npy", "w+", np.float32, (rows, 128)).flush()
-    np.save(small / "offsets.npy", np.arange(0, rows + 1, 1000))
+    np.lib.format.open_memmap(next(small.glob("values*")), "w+", np.float32, (rows, 128)).flush()
+    np.save(next(small.glob("offsets*")), np.arange(0, rows + 1, 1000))
     opened = Bags.open(small)
     assert opened.values.nbytes > 10**10
     assert opened[19_999].shape == (1000, 128)
+
+
+def test_bags_of_the_first_version_of_the_folder_still_open(tmp_path, bags):
+    path = bags.save(tmp_path / "b")
+    for name in ("values", "offsets", "positions"):
+        next(path.glob(f"{name}-*")).rename(path / f"{name}.npy")
+    (path / "bags.json").write_text(json.dumps({"format": "patchbag-bags", "version": 1, "positions": True}))
+    assert np.array_equal(Bags.open(path).values, bags.values)
+    bags[:3].save(path)
+    assert len(Bags.open(path)) == 3 and not (path / "values.npy").exists()
+
+
+def test_a_manifest_cannot_lead_out_of_its_folder(tmp_path, bags):
+    path = bags.save(tmp_path / "b")
+    manifest = json.loads((path / "bags.json").read_text())
+    manifest["files"]["values"] = "../secret.npy"
+    (path / "bags.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="does not name its arrays"):
+        Bags.open(path)
+
+
+def test_offsets_whose_differences_overflow_are_refused():
+    with pytest.raises(ValueError, match="must not decrease"):
+        Bags(np.zeros((4, 2)), np.array([0, 2**62, -(2**62) - 5, 4]))
 
 
 def test_mapped_bags_can_be_saved_onto_their_own_folder(tmp_path, bags):
@@ -181,7 +205,7 @@ def test_saving_bags_without_positions_removes_those_of_the_old_ones(tmp_path, b
     path = bags.save(tmp_path / "b")
     Bags(bags.values, bags.offsets).save(path)
     assert Bags.open(path).positions is None
-    assert not (path / "positions.npy").exists()
+    assert not list(path.glob("positions*"))
 
 
 @pytest.mark.parametrize("damage", ["missing", "foreign", "version", "truncated"])
@@ -194,8 +218,8 @@ def test_a_damaged_bag_folder_is_a_clear_error(tmp_path, bags, damage):
     elif damage == "version":
         (path / "bags.json").write_text(json.dumps({"format": "patchbag-bags", "version": 99}))
     else:
-        data = (path / "values.npy").read_bytes()
-        (path / "values.npy").write_bytes(data[:200])
+        values = next(path.glob("values*"))
+        values.write_bytes(values.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"not a folder written|version 99|missing or damaged"):
         Bags.open(path)
 

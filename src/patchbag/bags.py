@@ -53,12 +53,14 @@ class Bags:
     def __init__(self, values: Any, offsets: Any, positions: Any = None) -> None:
         if not hasattr(values, "shape"):
             values = np.asarray(values)
+        if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
+            raise ValueError(f"descriptors must be real numbers, got an array of {values.dtype}")
         if len(values.shape) != 2:
             raise ValueError(f"values must be 2-D (descriptors × dimensions), got shape {tuple(values.shape)}")
         offsets = np.asarray(offsets, dtype=np.int64)
         if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != values.shape[0]:
             raise ValueError(f"offsets must run from 0 to the {values.shape[0]} descriptors, got {_preview(offsets)}")
-        if np.any(np.diff(offsets) < 0):
+        if np.any(offsets[1:] < offsets[:-1]):  # differences can overflow
             raise ValueError(f"offsets must not decrease, got {_preview(offsets)}")
         if positions is not None and not hasattr(positions, "shape"):
             positions = np.asarray(positions)

@@ -43,9 +43,10 @@ class NotAsDeclaredError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """A rule for one value; ``optional`` values may be None, or absent."""
+    """A rule for one value; ``optional`` values may be None, or absent, ``nullable`` ones None."""
 
     optional: bool = False
+    nullable: bool = False
 
     def check(self, value: Any, sizes: Sizes, known: Mapping[int, Sizes]) -> None:
         """Raise where the value breaks the rule; settle unknowns in ``sizes``.  ``known`` are those of parts, by id."""
@@ -134,8 +135,15 @@ class Part(Declared):
     Without classes, anything with all of the ``methods``.
     """
 
-    def __init__(self, *classes: str, methods: tuple[str, ...] = (), optional: bool = False, **named: str) -> None:
-        super().__init__(optional=optional)
+    def __init__(
+        self,
+        *classes: str,
+        methods: tuple[str, ...] = (),
+        optional: bool = False,
+        nullable: bool = False,
+        **named: str,
+    ) -> None:
+        super().__init__(optional=optional, nullable=nullable)
         self.__dict__.update(classes=classes, methods=methods, named=named)  # the base is frozen
 
     classes: tuple[str, ...]
@@ -279,7 +287,7 @@ def check_declared(
     for name, rule in rules.items():
         fitted = name.endswith("_")
         if values.get(name) is None:
-            if rule.optional or (fitted and not state):
+            if rule.optional or (rule.nullable and name in values) or (fitted and not state):
                 continue
             raise ValueError(f"{cls.__name__}.{name} is missing")
         try:

@@ -181,7 +181,9 @@ def compare(
             what = f"split {i + 1} of {len(splits)}" + (f": {name}" if name else "")
             key = figure_key(pipelines[name], contents.get(id(given[name])), labels, train, test, seed + i, pool)
             if journal is not None and key in journal:
-                results[name].add(SplitResult(**journal[key]))
+                kept = journal[key]
+                confidence = None if kept["confidence"] is None else np.asarray(kept["confidence"], dtype=float)
+                results[name].add(SplitResult(**kept["split"]), kept["mistakes"], confidence)
             else:
                 progress(what)
                 with runtime_context(seed=seed + i):
@@ -189,7 +191,8 @@ def compare(
                 results[name].add(*run)
                 run[0].seed = seed + i
                 if journal is not None:
-                    journal[key] = asdict(run[0])
+                    sure = None if run[2] is None else run[2].tolist()
+                    journal[key] = {"split": asdict(run[0]), "mistakes": run[1], "confidence": sure}
                 progress(f"{what}: {100 * run[0].accuracy:.2f} %")
             memory.release(name)
     return results

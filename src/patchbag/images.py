@@ -13,18 +13,25 @@ what comes in          what comes out
 1-bit, bool            uint8, 0 and 255
 palette                the colours it stands for
 alpha (RGBA, LA, …)    composited on white, as a picture looks on a page: what is fully transparent has no colour
-16-bit grey            float32, divided by 257, so that nothing is lost
+16-bit grey            float32; see below
 float arrays           float32, multiplied by 255; the values must lie in 0..1
-animated, multi-page   the first frame
+animated, multi-page   the first frame or page
+camera RAW, HEIC       RGB, with the extras ``raw`` and ``heic``
+5 channels, CMYKA, …   refused: no rule says which of them are the picture
 EXIF orientation       applied; sizes are those of the upright picture
 =====================  ================================================================================================
+
+**16-bit images** rarely use their 16 bits: a scanner fills 12 of them, a microscope a hundred levels.  Where the 99.9th
+percentile of an image is at least 2¹⁵ its levels are divided by 257, so that nothing is lost; else the levels between
+its 0.1th and 99.9th percentile become 0..255, and those outside the ends.  At least ``LEAST_LEVELS`` levels are spread,
+so that the noise of a black image stays dark.
 
 Two limits keep a stranger's file from taking the machine down.  ``max_pixels`` is checked against the header, before
 anything is decoded (a decompression bomb of a few kilobytes can claim gigabytes).  ``max_side`` scales larger pictures
 down, and records the scale: JPEG files are decoded at a half, quarter or eighth of their size where that suffices, the
 rest is Lanczos resampling.  Files that are not regular (pipes, devices) are refused, since reading them may never end.
-
-The limit of Pillow itself, twice ``PIL.Image.MAX_IMAGE_PIXELS`` (about 179 million pixels), holds beside ours.
+A third limits the bytes that decoding takes (:mod:`patchbag.decoders`).  ``runtime_context(max_pixels=...)`` raises all
+of them, and stands above ``max_pixels``.
 """
 
 from __future__ import annotations
@@ -35,30 +42,19 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from patchbag.runtime import quiet
+from patchbag.decoders import MAX_BYTES, MAX_PIXELS, cost, in_turn, is_raw, known_formats, open_raw, unlimited
+from patchbag.runtime import current_runtime, quiet
 
-# The formats that are read, and how their files are named.  Others stay closed: PostScript would start an interpreter.
-FORMATS = {
-    "AVIF": (".avif",),
-    "BMP": (".bmp",),
-    "GIF": (".gif",),
-    "JPEG": (".jfif", ".jpe", ".jpeg", ".jpg"),
-    "MPO": (),  # several pictures in a file that is named like JPEG
-    "PNG": (".png",),
-    "PPM": (".pgm", ".pnm", ".ppm"),
-    "TIFF": (".tif", ".tiff"),
-    "WEBP": (".webp",),
-}
-MAX_PIXELS = 100_000_000
 MAX_SIDE = 512
 MIN_SIDE = 4
+LEAST_LEVELS = 16
+LARGE_SIDE = 4  # times max_side: a picture that much larger is reduced by whole factors first
 
 Mode = Literal["grey", "rgb"]
 
@@ -125,6 +121,15 @@ def load_image(
         if value is not None and value < 1:
             raise ValueError(f"{limit} must be a positive number or None, got {value!r}")
     name = source_name(source) if name is None else name
+    raised = current_runtime().max_pixels
+    max_pixels = max_pixels if raised is None else raised
+    if is_raw(source):
+        _opened(Path(source), name).close()
+        with _explained(name):
+            developed, original = open_raw(Path(source), max_side)
+        _check_size(original, name, max_pixels)
+        with _explained(name):
+            return _finish(Image.fromarray(developed), original, name, mode, max_side)
     if isinstance(source, str | os.PathLike):
         with _opened(Path(source), name) as file:
             return _decode(file, name, mode, max_pixels, max_side)
@@ -168,33 +173,38 @@ def _check_size(size: tuple[int, int], name: str, max_pixels: int | None) -> Non
     if max_pixels is not None and width * height > max_pixels:
         raise ImageError(
             f"{name}: is {width}×{height}, {width * height:,} pixels, over the limit of {max_pixels:,}; "
-            "scale it down or raise max_pixels"
+            "scale it down, or raise --max-pixels (max_pixels)"
         )
     if min(width, height) < MIN_SIDE:
         raise ImageError(f"{name}: is {width}×{height} pixels; each side must have at least {MIN_SIDE}")
 
 
-@cache
-def _known_formats() -> list[str]:
-    Image.init()
-    return [name for name in FORMATS if name in Image.OPEN]  # a build of Pillow may lack some
-
-
 def _decode(file: Any, name: str, mode: Mode, max_pixels: int | None, max_side: int | None) -> LoadedImage:
     with _explained(name):
         try:
-            image = Image.open(file, formats=_known_formats())
+            with unlimited:
+                image = Image.open(file, formats=known_formats())
         except UnidentifiedImageError:
             file.seek(0)
             start = file.read(12)
-            raise ImageError(f"{name}: is not an image in a format that can be read (it starts {start!r})") from None
+            heic = "; HEIC files need pillow-heif: pip install patchbag[heic]" if start[4:8] == b"ftyp" else ""
+            raise ImageError(
+                f"{name}: is not an image in a format that can be read (it starts {start!r}){heic}"
+            ) from None
         with image:
             _check_size(image.size, name, max_pixels)
-            if image.format == "JPEG":
-                original = image.size
+            original = image.size
+            if image.format in ("JPEG", "MPO"):
                 image.draft(None, _limited(original, max_side, name))
+            size = cost(image)
+            if size > MAX_BYTES and current_runtime().max_pixels is None and max_pixels is not None:
+                raise ImageError(
+                    f"{name}: is {original[0]}×{original[1]} pixels of {image.format}, which take {size / 1e9:.1f} GB "
+                    f"to decode, over the limit of {MAX_BYTES / 1e9:.1f} GB; scale it down, or raise --max-pixels "
+                    "(max_pixels of runtime_context)"
+                )
+            with in_turn(size):
                 return _finish(image, original, name, mode, max_side)
-            return _finish(image, image.size, name, mode, max_side)
 
 
 @contextmanager
@@ -214,6 +224,10 @@ def _explained(name: str) -> Iterator[None]:
 def _finish(image: Image.Image, original: tuple[int, int], name: str, mode: Mode, max_side: int | None) -> LoadedImage:
     """Decode, turn upright, flatten to grey or RGB, scale."""
     image.load()
+    if max_side is not None and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK"):
+        factor = max(image.size) // (LARGE_SIDE * max_side)
+        if factor > 1:  # before anything makes copies of it
+            image = _reduced(image, factor)
     upright, turned = _upright(image)
     original = original[::-1] if turned else original
     target = _limited(original, max_side, name)
@@ -224,6 +238,16 @@ def _finish(image: Image.Image, original: tuple[int, int], name: str, mode: Mode
     if mode == "rgb" and array.ndim == 2:
         array = np.repeat(array[:, :, None], 3, axis=2)
     return LoadedImage(array, original, target[0] / original[0], name)
+
+
+def _reduced(image: Image.Image, factor: int) -> Image.Image:
+    """The picture made smaller by a whole factor, with what it says of its orientation and transparency."""
+    small = image.reduce(factor)
+    small.info = dict(image.info)
+    exif = image.getexif().get(ExifTags.Base.Orientation, 1)
+    if exif != 1:
+        small.getexif()[ExifTags.Base.Orientation] = exif
+    return small
 
 
 def _limited(size: tuple[int, int], max_side: int | None, name: str) -> tuple[int, int]:
@@ -264,18 +288,22 @@ def _flatten(image: Image.Image, name: str, mode: Mode) -> Image.Image:
 
 def _wide_to_float(values: np.ndarray, name: str) -> np.ndarray:
     """uint16, int32 holding 16 bits, or float in 0..1, to float32 in 0..255."""
-    if values.dtype.kind == "f":
-        if not np.isfinite(values).all():
-            raise ImageError(f"{name}: holds NaN or infinite values")
-        top, factor = 1.0, 255.0
-    else:
-        top, factor = 65535, 1 / 257
+    whole = values.dtype.kind != "f"
+    if not whole and not np.isfinite(values).all():
+        raise ImageError(f"{name}: holds NaN or infinite values")
+    top = 65535 if whole else 1.0
     low, high = values.min(), values.max()
     if low < 0 or high > top:
         raise ImageError(
             f"{name}: {values.dtype} values must lie in 0..{top:g}, these lie in {low:g}..{high:g}; rescale them"
         )
-    return (values * np.float32(factor)).astype(np.float32)
+    if not whole:
+        return (values * np.float32(255.0)).astype(np.float32)
+    low, high = np.percentile(values[..., :3] if values.ndim == 3 else values, [0.1, 99.9])
+    if high >= 1 << 15:
+        return (values * np.float32(1 / 257)).astype(np.float32)
+    spread = (values.astype(np.float32) - np.float32(low)) * np.float32(255.0 / max(high - low, LEAST_LEVELS))
+    return np.clip(spread, 0, 255)
 
 
 def _resize_float(image: Image.Image, target: tuple[int, int]) -> Image.Image:
@@ -305,7 +333,7 @@ def _from_array(source: Any, name: str, mode: Mode, max_pixels: int | None, max_
     wide = _wide_to_float(values, name)
     if wide.ndim == 3:
         if wide.shape[2] == 4:
-            alpha = wide[:, :, 3:] / 255
+            alpha = values[:, :, 3:] / np.float32(65535 if values.dtype.kind == "u" else 1)
             wide = wide[:, :, :3] * alpha + 255 * (1 - alpha)
         if mode == "grey":
             wide = (wide @ (np.array([19595, 38470, 7471], np.float32) / 65536)).astype(np.float32)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.evaluation import Evaluation
+from patchbag.replacing import replacing
 from patchbag.thumbnails import thumbnail
 
 THUMBNAILS = 24
@@ -50,9 +51,9 @@ details summary { cursor: pointer; color: var(--soft) } code { font-size: 13px }
 def write_report(evaluation: Evaluation, path: str | Path, title: str, failures: Iterable[Any] = ()) -> Path:
     """Write the report of an evaluation; ``failures`` are the images that could not be read."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # names of files need not be text in any encoding: what is not is shown by its code
-    path.write_text(render(evaluation, title, list(failures)), encoding="utf-8", errors="backslashreplace")
+    with replacing(path) as file:
+        file.write(render(evaluation, title, list(failures)).encode(errors="backslashreplace"))
     return path
 
 

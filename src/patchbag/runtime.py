@@ -49,6 +49,7 @@ class Runtime:
     device: Literal["cpu", "cuda"] = "cpu"
     seed: Any = None
     store: Path | None = None
+    max_pixels: int | None = None
 
 
 _context: ContextVar[Runtime] = ContextVar("patchbag_runtime", default=Runtime())  # noqa: B039 - it is frozen
@@ -76,8 +77,9 @@ def runtime_context(
     device: Literal["cpu", "cuda"] | None = None,
     seed: Any = None,
     store: str | os.PathLike[str] | None = None,
+    max_pixels: int | None = None,
 ) -> Iterator[Runtime]:
-    """Workers, device, seed and store for what is called inside; None leaves a setting as it is.
+    """Workers, device, seed, store and limit for what is called inside; None leaves a setting as it is.
 
     Parameters
     ----------
@@ -85,6 +87,7 @@ def runtime_context(
     device : where arrays live in steps that can run on a GPU
     seed : for every estimator whose ``random_state`` is None
     store : folder of described features
+    max_pixels : of images, in place of the features' own limit and of that of the bytes which decoding takes
 
     >>> with runtime_context(seed=3):
     ...     current_runtime().seed
@@ -93,6 +96,7 @@ def runtime_context(
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f'device must be "cpu" or "cuda", got {device!r}')
     named = {"device": device, "seed": seed, "store": None if store is None else Path(store)}
+    named["max_pixels"] = max_pixels
     token = _context.set(replace(_context.get(), **{k: v for k, v in named.items() if v is not None}))
     try:
         with ExitStack() as stack:

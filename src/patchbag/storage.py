@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import struct
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -51,6 +50,7 @@ from patchbag.declared import (
 )
 from patchbag.declared import Many as ManyOf
 from patchbag.registry import find_class
+from patchbag.replacing import replacing
 
 FORMAT = "patchbag-model"
 VERSION = 2
@@ -75,9 +75,9 @@ _FOREIGN: dict[str, dict[str, Declared]] = {
     "LogisticRegression": _LINEAR,
     "Pipeline": {"steps": ManyOf(Pair(Part(methods=("fit",), optional=True)), low=1)},
     "StandardScaler": {
-        "mean_": floats("d", optional=True),
-        "var_": floats("d", low=0, optional=True),
-        "scale_": floats("d", optional=True),
+        "mean_": floats("d", nullable=True),
+        "var_": floats("d", low=0, nullable=True),
+        "scale_": floats("d", nullable=True),
         "n_features_in_": size("d"),
         "n_samples_seen_": Either((Number("float", low=0), integers("d")), optional=True),
     },
@@ -102,13 +102,8 @@ def save(obj: Any, path: str | Path) -> Path:
     text = json.dumps(manifest)
     if len(text) > LARGEST_MANIFEST // 2:  # the header holds it as a text of its own, and names all arrays
         raise ValueError(f"{path}: a model of so many parts and labels cannot be saved ({len(text) >> 20} MB of them)")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(to_bytes(tensors, metadata={FORMAT: text}))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(to_bytes(tensors, metadata={FORMAT: text}))
     return path
 
 

@@ -296,13 +296,13 @@ def test_tables_are_not_wrapped_in_a_pipe():
 def test_what_of_a_folder_is_not_used_is_said(picture_folder):
     (picture_folder / "empty").mkdir()
     (picture_folder / "phone").mkdir()
-    (picture_folder / "phone" / "a.heic").write_bytes(b"")
+    (picture_folder / "phone" / "a.mov").write_bytes(b"")
     (picture_folder / "broken").mkdir()
     (picture_folder / "broken" / "a.png").write_bytes(b"")
     (picture_folder / "bars" / "00.png").rename(picture_folder / "loose.png")
     result = run("train", picture_folder, "-r", "words", "-j", 1, *SMALL)
     assert result.exit_code == 0 and "35 images, 3 classes" in result.stdout
-    for said in ("'empty' is no class: it has no files", "(.heic 1)", "1 image without a label is left out: loose.png"):
+    for said in ("'empty' is no class: it has no files", "(.mov 1)", "1 image without a label is left out: loose.png"):
         assert said in result.stderr
     assert "the class 'broken' is left out: none of its images can be read" in result.stderr
 

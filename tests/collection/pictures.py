@@ -9,8 +9,9 @@ import time
 import numpy as np
 from PIL import Image
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import FeatureExtractor
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+from patchbag.images import MAX_SIDE, ImageError
 
 
 class Rows(FeatureExtractor):

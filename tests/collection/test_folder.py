@@ -12,7 +12,8 @@ from collection.pictures import Rows, save
 from patchbag.collection import CollectionError, open_collection
 from patchbag.collection.folder import find_images
 from patchbag.collection.labels import LabelFile
-from patchbag.images import FORMATS, ImageError, load_image
+from patchbag.decoders import FORMATS, known_formats
+from patchbag.images import ImageError, load_image
 
 
 def test_images_come_by_class_and_name_with_their_labels(photos):
@@ -32,14 +33,14 @@ def test_what_is_not_used_is_counted_and_named(photos):
     (photos / "dog" / "4.png").rename(photos / "loose.png")
     (photos / "readme.md").write_text("nobody expects it to be used")
     (photos / "empty").mkdir()
-    for name in ("a.heic", "b.HEIC", "c"):
+    for name in ("a.mov", "b.MOV", "c"):
         (photos / "phone").mkdir(exist_ok=True)
         (photos / "phone" / name).write_bytes(b"")
     collection = open_collection(photos)
     assert collection.classes == ["cat", "dog"] and len(collection) == 7
     assert collection.remarks == (
         "the sub-folder 'empty' is no class: it has no files",
-        "the sub-folder 'phone' is no class: none of its 3 files is named like an image (.heic 2, no ending 1)",
+        "the sub-folder 'phone' is no class: none of its 3 files is named like an image (.mov 2, no ending 1)",
         "passed over 2 files that are not named like an image (.txt 1, hidden 1)",
     )
     known = collection.labelled()
@@ -74,7 +75,7 @@ def test_other_endings_of_jpeg_files_are_images(photos, ending):
     assert f"cat/new.{ending}" in open_collection(photos).names
 
 
-@pytest.mark.parametrize("kind", [kind for kind, endings in FORMATS.items() if endings])
+@pytest.mark.parametrize("kind", [kind for kind in known_formats() if FORMATS[kind]])
 def test_every_ending_that_a_folder_takes_is_decoded(tmp_path, kind):
     Image.init()
     if kind not in Image.SAVE:
@@ -143,8 +144,8 @@ def test_folders_that_do_not_fit_say_what_was_found(tmp_path, photos):
     with pytest.raises(CollectionError, match="of 4 images none has a label, two classes are needed"):
         open_collection(photos / "cat").labelled()
     (tmp_path / "empty" / "phone").mkdir(parents=True)
-    (tmp_path / "empty" / "phone" / "a.heic").write_bytes(b"")
-    with pytest.raises(CollectionError, match=r"has no images; .*'phone' is no class: none of its 1 files .*\(.heic 1"):
+    (tmp_path / "empty" / "phone" / "a.mov").write_bytes(b"")
+    with pytest.raises(CollectionError, match=r"has no images; .*'phone' is no class: none of its 1 files .*\(.mov 1"):
         open_collection(tmp_path / "empty")
 
 

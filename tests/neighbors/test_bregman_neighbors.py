@@ -118,9 +118,18 @@ def test_files_that_are_none_are_told(tmp_path):
         BregmanNeighbors.open(tmp_path)
     model = BregmanNeighbors().fit(X[:50])
     model.save(tmp_path / "a")
-    (tmp_path / "a" / "points.rows.npy").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"points\.rows\.npy is missing or damaged"):
+    next((tmp_path / "a").glob("points.rows*")).write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"points\.rows-\w+\.npy is missing or damaged"):
         BregmanNeighbors.open(tmp_path / "a")
+    model = BregmanNeighbors(algorithm="ball", leaf_size=4).fit(X[:50])
+    for name, value in (("tree.child", 10**6), ("tree.order", -1), ("tree.stop", 51), ("leaves.node", 10**6)):
+        model.save(tmp_path / "c")
+        file = next((tmp_path / "c").glob(f"{name}-*"))
+        forged = np.load(file)
+        forged[0] = value
+        np.save(file, forged)
+        with pytest.raises(ValueError, match=f"{name} has a value"):
+            BregmanNeighbors.open(tmp_path / "c")
     quartic = Generator("quartic", lambda x: (x**4).sum(-1), lambda x: 4 * x**3, lambda y: np.cbrt(y / 4))
     with pytest.raises(TypeError, match="quartic is made of functions"):
         BregmanNeighbors(divergence=quartic).fit(X[:50]).save(tmp_path / "b")

@@ -17,6 +17,7 @@ from patchbag.cli.options import (
     CacheOption,
     FeaturesOption,
     JobsOption,
+    PixelsOption,
     RecipeOption,
     SeedOption,
     SetOption,
@@ -70,6 +71,7 @@ def active(
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Label images in the order in which it helps most, or simulate how much that saves."""
@@ -108,7 +110,7 @@ def active(
                 screen.result(dialogue.next_step(images, book.path, move, options))
                 return
     images = images.labelled() if simulate else dialogue.check_pool(images)
-    with machine(jobs, cache, seed), settings_to_blame(settings):
+    with machine(jobs, cache, seed, max_pixels), settings_to_blame(settings):
         pipeline = categorizer.pipeline()
         described = describe_images(images, pipeline["features"])
         images = images[described.kept]
@@ -140,7 +142,7 @@ def active(
         if open_viewer:
             typer.launch(str(path))
 
-    with machine(jobs, cache, seed):
+    with machine(jobs, cache, seed, max_pixels):
         given = dialogue.label_images(
             images, make_learner, book, ask=input, tell=screen.result, look=look, rounds=rounds, move=move
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from patchbag.cli.options import (
     FolderArgument,
     JobsOption,
     LabelsOption,
+    PixelsOption,
     RecipeOption,
     SeedOption,
     SetOption,
@@ -38,6 +40,7 @@ def train(
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
@@ -50,7 +53,8 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = make_categorizer(recipe, features, settings, seed)
-    with machine(jobs, cache), settings_to_blame(settings):
+    with machine(jobs, cache, max_pixels=max_pixels), settings_to_blame(settings):
+        name_duplicates(found.labelled())
         images, described = describe_labelled(
             found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
         )
@@ -88,31 +92,72 @@ def evaluate(
     report: Annotated[Path, typer.Option(help="The HTML report to write.")] = Path("patchbag-report.html"),
     jobs: JobsOption = -1,
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
     from patchbag.collection import open_collection
     from patchbag.evaluation import evaluate as run
+    from patchbag.experiments.journal import Journal
     from patchbag.protocol import PerClassSplit, half_of_smallest
 
     categorizer = make_categorizer(recipe, features, settings, seed)
     if pool and not categorizer.takes_unlabelled:
         raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
     check_outputs(json_path, report)
-    with machine(jobs, cache), settings_to_blame(settings):
+    with machine(jobs, cache, max_pixels=max_pixels), settings_to_blame(settings):
         started = time.perf_counter()
         found = open_collection(folder, labels)
+        if train_per_class is not None:  # before minutes of describing, which can only leave images out
+            next(PerClassSplit(train_per_class).split(found.labelled().labels, found.labelled().labels))
+        name_duplicates(found.labelled())
         images, described = describe_labelled(found, categorizer.pipeline()["features"])
         describing = time.perf_counter() - started
         truth = images.labels
         cv = PerClassSplit(train_per_class or half_of_smallest(truth), n_splits=splits, random_state=seed)
+        journal = Journal(journal_of(folder) if cache else None)
         with screen.working("starting") as tell:
             options = {"cv": cv, "seed": seed, "names": images.paths, "progress": tell, "pool": pool}
-            result = run(categorizer, described.bags, truth, **options)
+            try:
+                result = run(categorizer, described.bags, truth, journal=journal, **options)
+            except KeyboardInterrupt:
+                if journal.path is not None and len(journal):
+                    screen.say("the splits that are done are kept; the same command goes on from there")
+                raise
     result.recipe, result.describing = recipe, describing
     if pool:
         result.protocol += "; test images taught without their labels"
     print_evaluation(result)
     write_evaluation(result, described.failures, json_path, report, folder.resolve().name)
+    journal.remove()
+
+
+def journal_of(folder: Path) -> Path:
+    """Where the splits of an evaluation that was stopped are kept: they are known by all that they depend on."""
+    import hashlib
+
+    from patchbag.runtime import store_folder
+
+    digest = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
+    return store_folder() / "evaluations" / f"{digest}.jsonl"
+
+
+def name_duplicates(images: Any) -> None:
+    """Say which files are the same, byte for byte, and have different labels: a classifier can only be wrong on one."""
+    from patchbag.collection.store import Store
+
+    with Store().opened() as store:
+        digests = [digest if status and status[0] else None for status, digest in store.digests(images.paths)]
+    by_content: dict[Any, list[int]] = {}
+    for i, digest in enumerate(digests):
+        if digest is not None:
+            by_content.setdefault(digest, []).append(i)
+    labels = images.labels.tolist()
+    mixed = [group for group in by_content.values() if len({labels[i] for i in group}) > 1]
+    for group in mixed[:10]:
+        said = " and ".join(f"{images.names[i]} ({labels[i]})" for i in group[:3])
+        screen.say(f"the same image has different labels: {said}", "yellow")
+    if len(mixed) > 10:
+        screen.say(f"and {len(mixed) - 10} more such images", "yellow")
 
 
 def print_evaluation(result: Any) -> None:
@@ -132,6 +177,7 @@ def print_evaluation(result: Any) -> None:
 
 def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, report: Path, title: str) -> None:
     """The JSON file and the report; if one cannot be written, the other is, and then the error is raised."""
+    from patchbag.replacing import replacing
     from patchbag.report import write_report
 
     problem: OSError | None = None
@@ -139,8 +185,8 @@ def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, r
         data = result.to_json()
         data["left_out"] = [{"image": f.name, "reason": f.message} for f in failures]
         try:
-            json_path.parent.mkdir(parents=True, exist_ok=True)
-            json_path.write_text(json.dumps(data, indent=1), encoding="utf-8", errors="backslashreplace")
+            with replacing(json_path) as file:
+                file.write(json.dumps(data, indent=1).encode(errors="backslashreplace"))
         except OSError as error:
             problem = error
     screen.result(f"report: {write_report(result, report, title, failures)}")

@@ -101,13 +101,19 @@ class Answer:
     made_folder: bool = False
 
 
+def free_path(root: Path, path: str, taken: Iterable[str] = ()) -> str:
+    """A path in a folder, under a new name where that is taken."""
+    first = Path(path)
+    name, number, taken = first, 1, set(taken)
+    while (root / name).exists() or name.as_posix() in taken:
+        name = first.with_name(f"{first.stem}-{number}{first.suffix}")
+        number += 1
+    return name.as_posix()
+
+
 def move_image(images: Collection, index: int, path: str) -> str:
     """Move an image to a path in its folder, under a new name where that is taken; returns its new path."""
-    source, target = images.root / images.names[index], images.root / path
-    stem, number = target.stem, 1
-    while target.exists():
-        target = target.with_name(f"{stem}-{number}{target.suffix}")
-        number += 1
+    source, target = images.root / images.names[index], images.root / free_path(images.root, path)
     target.parent.mkdir(exist_ok=True)
     shutil.move(source, target)
     images.names[index] = os.path.relpath(target, images.root).replace(os.sep, "/")
@@ -135,15 +141,19 @@ def move_answered(images: Collection, book: LabelFile) -> int:
                 f"{book.path} calls {images.names[i]} {labels[i]!r}, which cannot be the name of a folder, so nothing "
                 "was moved; use letters and digits"
             )
-    renamed: dict[str, str] = {}
-    try:
-        for i in answered:
-            before = images.names[i]
-            renamed[before] = move_image(images, i, os.path.join(labels[i], os.path.basename(before)))
-    finally:  # a disk that is full must not leave answers to images that are elsewhere by now
-        if renamed:
-            book.rename(renamed)
-    return len(renamed)
+    planned: dict[str, str] = {}
+    for i in answered:
+        wanted = os.path.join(labels[i], os.path.basename(images.names[i]))
+        planned[images.names[i]] = free_path(images.root, wanted, planned.values())
+    moved = dict(planned)
+    with book.renaming(moved):
+        try:
+            for i in answered:
+                move_image(images, i, planned[images.names[i]])
+        finally:  # a disk that is full must not take the answers to images that have stayed
+            for i in answered:
+                moved.pop(images.names[i], None)
+    return len(moved)
 
 
 def take_back(images: Collection, book: LabelFile, answer: Answer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +17,48 @@ from patchbag.cli import screen
 IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"BM")
 
 
+TEMPORARY = "patchbag-run-"
+
+
+def remove_forgotten() -> None:
+    """Delete the temporary stores of commands of this user that were killed: their processes are no more."""
+    for place in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        number = place.name.removeprefix(TEMPORARY).partition("-")[0]
+        with contextlib.suppress(OSError):
+            mine = not hasattr(os, "getuid") or place.lstat().st_uid == os.getuid()
+            if (
+                mine
+                and number.isdecimal()
+                and place.is_dir()
+                and not place.is_symlink()
+                and not is_running(int(number))
+            ):
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process of that number; taken for granted where the system cannot say."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True
+
+
 @contextlib.contextmanager
-def machine(jobs: int, keep: bool, seed: int | None = None) -> Iterator[None]:
-    """Workers, seed, and the user's store of features or one that lasts as long as the command."""
+def machine(jobs: int, keep: bool, seed: int | None = None, max_pixels: Any = None) -> Iterator[None]:
+    """Workers, seed, limits, and the user's store of features or one that lasts as long as the command."""
     from patchbag.runtime import runtime_context
 
+    remove_forgotten()
     with contextlib.ExitStack() as stack:
-        folder = None if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix="patchbag-"))
-        stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder))
+        prefix = f"{TEMPORARY}{os.getpid()}-"
+        folder = None if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
+        stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder, max_pixels=max_pixels))
         yield
 
 
@@ -44,9 +79,8 @@ def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
             if path.is_file():  # pipes and devices are taken on trust: opening them can have consequences
                 path.open("ab").close()
             if replaced or not path.exists():
-                probe = path.with_name(f".{path.name}.{os.getpid()}.partial")
-                probe.open("xb").close()
-                probe.unlink()
+                with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".patchbag-", suffix=".partial"):
+                    pass
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
     if len({path.resolve() for path in given}) < len(given):
@@ -75,7 +109,29 @@ def describe_images(images: Any, features: Any) -> Any:
     with screen.counting("describing images", len(images)) as step:
         described = images.describe(features, progress=lambda done, total: step())
     screen.list_failures(described.failures, len(images))
+    flat = without_contrast(described.bags)
+    if flat:
+        screen.say(
+            f"{flat} of {min(len(described.bags), SAMPLE)} images that were looked at have hardly any contrast: most "
+            "of their patches show nothing; look at their range of brightness",
+            "yellow",
+        )
     return described
+
+
+SAMPLE = 50
+
+
+def without_contrast(bags: Any) -> int:
+    """How many of some images have descriptors most of which are zero, which is what patches without contrast give."""
+    import numpy as np
+
+    from patchbag.bags import Bags
+
+    if not isinstance(bags, Bags) or not len(bags):
+        return 0
+    some = np.linspace(0, len(bags) - 1, min(len(bags), SAMPLE)).astype(int)
+    return sum(bool(np.mean(np.any(bags[int(i)], axis=1)) < 0.5) for i in some)
 
 
 def describe_labelled(images: Any, features: Any, *, unlabelled: bool = False) -> tuple[Any, Any]:

@@ -31,7 +31,6 @@ app = typer.Typer(
     cls=Commands,
     help="Categorise and search images by their local features, and say how sure it is.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -71,6 +70,28 @@ FeaturesOption = Annotated[
         "-f",
         metavar="NAMES",
         help="Features in place of the recipe's: sift, color, gb, deep; several by commas.",
+    ),
+]
+
+
+def check_pixels(text: str | None) -> int | None:
+    if text is None:
+        return None
+    from patchbag.collection.store import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number of pixels such as 200M, got {text!r}") from None
+
+
+PixelsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-pixels",
+        metavar="NUMBER",
+        callback=check_pixels,
+        help="Read images of up to so many pixels, e.g. 200M, whatever memory they take; default: 160M and 1 GB.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]

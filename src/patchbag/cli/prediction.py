@@ -19,7 +19,7 @@ from rich.table import Table
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_outputs, machine
-from patchbag.cli.options import CacheOption, JobsOption, app
+from patchbag.cli.options import CacheOption, JobsOption, PixelsOption, app
 
 BLOCK = 64
 UNLIKE = "unlike anything seen"
@@ -48,6 +48,7 @@ def predict(
     ] = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
 ) -> None:
     """Say what is in images, and how sure that is."""
     import numpy as np
@@ -63,7 +64,7 @@ def predict(
     with (
         printing(top, coverage is not None, as_json) as show,
         writing(output, classes, coverage is not None) as write,
-        machine(jobs, cache),
+        machine(jobs, cache, max_pixels=max_pixels),
         screen.counting("looking at images", len(found)) as step,
     ):
         for start in range(0, len(found), BLOCK):
@@ -141,6 +142,8 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
         return
     if path.suffix.lower() not in (".csv", ".jsonl"):
         raise ValueError(f"{path}: predictions are written as .csv or .jsonl, got {path.suffix or 'no suffix'}")
+    from patchbag.collection.labels import plain_cell
+
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         if path.suffix.lower() == ".jsonl":
             yield lambda answer: print(as_line(answer, with_sets), file=file, flush=True)
@@ -150,7 +153,8 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
         writer.writeheader()
 
         def write(answer: Answer) -> None:
-            writer.writerow(answer | {f"p({name})": p for name, p in answer.get("probabilities", {}).items()})
+            row = answer | {f"p({name})": p for name, p in answer.get("probabilities", {}).items()}
+            writer.writerow({name: plain_cell(value) for name, value in row.items()})
             file.flush()
 
         yield write

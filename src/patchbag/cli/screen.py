@@ -8,6 +8,7 @@ never broken into lines, so that the next program in a pipe gets whole ones.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,19 +18,29 @@ from rich.markup import escape
 from rich.table import Table
 
 MANY_COLUMNS = 10_000
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and new lines
 
 out = Console()
 err = Console(stderr=True)
 
 
+def visible(text: Any) -> str:
+    """A text whose control characters are written out: those in the name of a file must not move the cursor.
+
+    >>> visible("cat\x1b[2J")
+    'cat\\\\x1b[2J'
+    """
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(text))
+
+
 def literal(text: Any) -> str:
     """A text that rich prints as it is."""
-    return escape(str(text))
+    return escape(visible(text))
 
 
 def result(text: Any) -> None:
-    """A line of the result, as it is."""
-    out.print(literal(text), highlight=False, soft_wrap=True)
+    """A line of the result, as it is; what another program reads keeps its control characters."""
+    out.print(literal(text) if out.is_terminal else escape(str(text)), highlight=False, soft_wrap=True)
 
 
 def say(text: Any, style: str = "") -> None:

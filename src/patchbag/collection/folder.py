@@ -14,9 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from patchbag.images import FORMATS
+from patchbag.decoders import EXTENSIONS
 
-EXTENSIONS = tuple(sorted(ending for endings in FORMATS.values() for ending in endings))
 # sub-folders of images that have no label yet, in lower case
 UNLABELLED = ("unlabelled", "unlabeled")
 

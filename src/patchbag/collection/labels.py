@@ -17,7 +17,7 @@ import io
 import json
 import os
 import posixpath
-import secrets
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.collection.folder import UNLABELLED, CollectionError, is_image_name
+from patchbag.replacing import locked, replacing
 
 # where answers are looked for beside the images
 LABEL_FILES = ("labels.csv", "labels.json")
@@ -37,6 +38,9 @@ USUAL = (
     ("label", "class", "category", "target"),
 )
 EXPECTED = f"expected one of the columns {', '.join(USUAL[0])} and one of {', '.join(USUAL[1])}"
+
+FORMULA = re.compile(r"[=+\-@\t\r|]")  # how a cell begins that spreadsheets calculate
+NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?")
 
 Row = tuple[str, Any, Any, dict[str, str]]  # where it stands, image, label, further columns
 
@@ -121,7 +125,7 @@ def csv_rows(text: str, columns: Any, is_image: Callable[[Any], bool]) -> Iterat
                 f"nothing behind it, a name with a {delimiter!r} has quotes)"
             )
         if cells:
-            yield f"line {reader.line_num}", row.pop(image), row.pop(label), row
+            yield f"line {reader.line_num}", cell_text(row.pop(image)), cell_text(row.pop(label)), row
 
 
 def json_rows(text: str) -> Iterator[Row]:
@@ -192,7 +196,7 @@ def read_labels(table: Any, root: Path, names: Sequence[str], labels: list[Any])
             found += 1
     if not lost:
         return []
-    if not found:
+    if not found and not isinstance(table, LabelFile):  # in a file of answers images that were moved are left behind
         raise CollectionError(
             f"none of the {len(lost)} images with a label is in {root}, first {lost[0]!r}; their paths must begin "
             "there, or lead there"
@@ -222,6 +226,7 @@ class LabelFile:
         book = cls(Path(path))
         try:
             for _, image, label, further in file_rows(book.path, OURS) if book.path.exists() else ():
+                image, label = cell_text(image), cell_text(label)
                 book.answers[image] = None if label in (None, "") else str(label)
                 if further:
                     book.others[image] = further
@@ -242,29 +247,37 @@ class LabelFile:
         with self._rewritten():
             self.answers.pop(image, None)
 
-    def rename(self, paths: dict[str, str]) -> None:
-        """Keep the answers to images that were moved, before → after."""
+    @contextlib.contextmanager
+    def renaming(self, paths: dict[str, str]) -> Iterator[None]:
+        """Around the moving of images, before → after: their answers are there under both names meanwhile.
+
+        Whoever is killed on the way leaves an answer to an image that is not there any more, or not yet there; none is
+        lost.  The block takes out of ``paths`` what it did not move.
+        """
+        planned = dict(paths)
         with self._rewritten():
-            self.answers = {paths.get(image, image): label for image, label in self.answers.items()}
-            self.others = {paths.get(image, image): values for image, values in self.others.items()}
+            self.answers |= {after: self.answers[before] for before, after in planned.items() if before in self.answers}
+            self.others |= {after: self.others[before] for before, after in planned.items() if before in self.others}
+        try:
+            yield
+        finally:
+            with self._rewritten():
+                for image in planned.keys() - paths.keys():  # was not moved
+                    self.answers.pop(planned[image], None)
+                    self.others.pop(planned[image], None)
+                self.answers = {paths.get(image, image): label for image, label in self.answers.items()}
+                self.others = {paths.get(image, image): values for image, values in self.others.items()}
 
     @contextlib.contextmanager
     def _rewritten(self) -> Iterator[None]:
         """The answers as they are on disk by now, which are written when the block ends."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self.path.parent):
+        with locked(self.path.parent):
             now = LabelFile.open(self.path)
             self.answers, self.others = now.answers, now.others
             yield
-            partial = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.partial")
-            try:
-                with partial.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                    self._write(file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                partial.replace(self.path)
-            finally:
-                partial.unlink(missing_ok=True)
+            with replacing(self.path, text=True) as file:
+                self._write(file)
 
     def _write(self, file: Any) -> None:
         if self.path.suffix.lower() == ".json":
@@ -274,20 +287,22 @@ class LabelFile:
         writer = csv.DictWriter(file, ["image", "label", *further], restval="")
         writer.writeheader()
         for image, label in self.answers.items():
-            writer.writerow({"image": image, "label": label or "", **self.others.get(image, {})})
+            row = {"image": image, "label": label or "", **self.others.get(image, {})}
+            writer.writerow({name: plain_cell(text) for name, text in row.items()})
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time, where the system can lock a folder."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ImportError, OSError):  # Windows, some network file systems
-            import fcntl
+def plain_cell(text: Any) -> Any:
+    """A cell that spreadsheets take for text: one that they would take for a formula gets an apostrophe before it.
 
-            handle = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    >>> plain_cell("=1+1"), plain_cell("-1"), plain_cell("a")
+    ("'=1+1", '-1', 'a')
+    """
+    return f"'{text}" if isinstance(text, str) and FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+
+
+def cell_text(text: Any) -> Any:
+    """What :func:`plain_cell` was given."""
+    return text[1:] if isinstance(text, str) and text[:1] == "'" and FORMULA.match(text[1:]) else text
 
 
 def find_answers(root: Path) -> tuple[LabelFile | None, list[str]]:

@@ -29,13 +29,18 @@ class Entry(NamedTuple):
     size: int
     crc: int
 
+    def inside(self, rows: int) -> bool:
+        """Whether there are that many rows: an index that was forged may point anywhere."""
+        return self.first >= 0 and self.size >= 0 and self.first + self.size <= rows
+
     def rows(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [array[self.first : self.first + self.size] for array in arrays]
 
 
-def checksum(arrays: Iterable[np.ndarray]) -> int:
-    """CRC-32 of arrays, one after the other."""
-    return reduce(lambda crc, array: zlib.crc32(np.ascontiguousarray(array).data, crc), arrays, 0)
+def checksum(key: str, digest: bytes, arrays: Iterable[np.ndarray]) -> int:
+    """CRC-32 of what arrays are found by, a feature and an image, and of the arrays: theirs, and no others."""
+    start = zlib.crc32(key.encode() + digest)
+    return reduce(lambda crc, array: zlib.crc32(np.ascontiguousarray(array).data, crc), arrays, start)
 
 
 def file_status(path: str | os.PathLike[str]) -> tuple[int, int] | None:
@@ -108,6 +113,6 @@ class Shard(NamedTuple):
         sizes = [len(values) for values, _ in images.values()]
         firsts = self.rows + np.cumsum([0, *sizes])
         return {
-            digest: Entry(int(first), len(images[digest][0]), checksum(images[digest]))
+            digest: Entry(int(first), len(images[digest][0]), checksum(self.signature, digest, images[digest]))
             for digest, first in zip(images, firsts)
         }

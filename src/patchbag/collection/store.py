@@ -182,14 +182,20 @@ class Store:
     def _entries(self, shard: Shard, digests: Iterable[bytes]) -> dict[bytes, Entry]:
         query = "SELECT first, size, crc FROM entries WHERE shard = ? AND digest = ?"
         rows = ((digest, self._index.execute(query, (shard.id, digest)).fetchone()) for digest in digests)
-        return {digest: Entry(*row) for digest, row in rows if row}
+        found = {digest: Entry(*row) for digest, row in rows if row}
+        return {digest: entry for digest, entry in found.items() if entry.inside(shard.rows)}
 
     def _damaged(self, shard: Shard, most: int = -1) -> list[bytes]:
         """Images of a shard that are not what was written, among all or at most so many."""
         query = "SELECT digest, first, size, crc FROM entries WHERE shard = ? ORDER BY random() LIMIT ?"
         arrays = shard.map()
         rows = self._index.execute(query, (shard.id, most)).fetchall()
-        return [digest for digest, *row in rows if checksum(Entry(*row).rows(arrays)) != row[-1]]
+        entries = ((digest, Entry(*row)) for digest, *row in rows)
+        return [
+            digest
+            for digest, entry in entries
+            if not entry.inside(len(arrays[0])) or checksum(shard.signature, digest, entry.rows(arrays)) != entry.crc
+        ]
 
     def _shards(self) -> list[Shard]:
         """All shards, the one unused for longest first."""

@@ -154,7 +154,7 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
         layout = values.get("layout_")
         if layout is not None and (len(layout) == 3) is not cls.uses_moments:
             return f"its layout is {layout}"
-        if layout is None and values.get("universal_") is None:
+        if values.get("universal_") is None and (layout is None or cls.uses_moments):
             return "nothing says which statistics it was fitted on"
         per_cell = values.get("per_cell", False)
         if "P" in sizes and "C" in sizes and sizes["P"] != (sizes["C"] if per_cell else 1):

@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Declared, Either, Shape, floats
 from patchbag.encodings.base import SomeOf
+from patchbag.records import require_finite
 
 COLUMNS = 4096  # dimensions that are looked at in double precision at a time
 
@@ -113,9 +114,10 @@ class Normalizer(TransformerMixin, BaseEstimator):
         x = _check(X)
         if x.shape[1:] != self.shape_:
             raise ValueError(f"fitted on encodings of shape (n, {self.shape_}), got {x.shape}")
-        for step in self.steps:
-            x = self._apply(step, x)
-        return _join(x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for step in self.steps:
+                x = self._apply(step, x)
+        return require_finite(_join(x), "the encodings")
 
     def _apply(self, step: str, x: np.ndarray) -> np.ndarray:
         if step == "whiten":

@@ -10,6 +10,7 @@ from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils.metaestimators import _BaseComposition
 
 from patchbag.channels import Channels
+from patchbag.declared import Choice, Declared, Either, Many, Pair, Part
 
 
 class FeatureChannels(TransformerMixin, _BaseComposition):
@@ -24,6 +25,11 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"channels": [list], "use": ["array-like", str, None]}
+
+    _stored: ClassVar[dict[str, Declared]] = {
+        "channels": Many(Pair(Either((Part(methods=("describe",)), Choice(("drop",))))), low=1),
+        "use": Either((Choice(), Many(Choice())), optional=True),
+    }
 
     def __init__(self, channels: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
         self.channels = channels

@@ -29,9 +29,10 @@ import cv2
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, Mode
+from patchbag.images import MAX_SIDE, ImageError, Mode
 
 CELLS = 4
 DIMENSION = CELLS * CELLS * 6

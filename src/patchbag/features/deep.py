@@ -37,11 +37,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, MOST_PIXELS, Described, FeatureExtractor
 from patchbag.features.networks import Network, Normalization, open_network
 from patchbag.features.networks.preparation import DEFAULT_MODEL, prepare
-from patchbag.images import MAX_PIXELS, MAX_SIDE, Mode
+from patchbag.images import MAX_SIDE, Mode
 
 NORMALIZATIONS: dict[str, Normalization] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -238,7 +239,7 @@ class DeepPatches(FeatureExtractor):
         """A short name of everything that the numbers depend on: the network's weights, not its name or place."""
         network = open_network(self.model, self.output)
         kind = [f"{type(self).__module__}.{type(self).__qualname__}", self.version, network.digest, self.output]
-        images = [self._sizes(network), self._normalization(network), self.mirror, self.max_side, self.max_pixels]
+        images = [self._sizes(network), self._normalization(network), self.mirror, self.max_side]
         text = json.dumps([*kind, *images, self.dtype])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -38,10 +38,11 @@ import cv2
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+from patchbag.images import MAX_SIDE, ImageError
 
 
 class DenseSIFT(FeatureExtractor):

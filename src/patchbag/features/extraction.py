@@ -145,7 +145,8 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         """A short name of everything that the numbers depend on, besides the image."""
         kind = type(self)
         origin = [f"{kind.__module__}.{kind.__qualname__}", self.version, self.mode]
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "n_jobs"}
+        machine = ("n_jobs", "max_pixels")
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in machine}
         text = json.dumps([*origin, parameters], sort_keys=True, default=lambda value: value.tolist())
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

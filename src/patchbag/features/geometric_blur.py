@@ -41,8 +41,9 @@ import cv2
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, FeatureExtractor, Several
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+from patchbag.images import MAX_SIDE, ImageError
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
 COUNTS = (1, 8, 8, 10, 12, 12)
@@ -115,7 +116,7 @@ def sample_blurred(signal: np.ndarray, where: np.ndarray, width: float) -> np.nd
     source: np.ndarray = np.pad(np.asarray(signal, np.float32), margin)
     for _ in range(halvings):
         source = cv2.pyrDown(source)
-    if width > 0:
+    if width > 1e-3:  # narrower than any pixel
         rest = np.sqrt(width**2 - (f**2 - 1) / 3) / f
         source = cv2.GaussianBlur(source, (0, 0), rest, borderType=cv2.BORDER_CONSTANT)
     return bilinear(source, (where + margin) / f)
@@ -185,7 +186,7 @@ class GeometricBlur(FeatureExtractor):
         "spacing": [Interval(Real, 0, MOST_PIXELS, closed="both")],
         "threshold": [Interval(Real, 0, 1, closed="left")],
         "n_orientations": [COUNT],
-        "sigma": [Interval(Real, 0, MOST_PIXELS, closed="right")],
+        "sigma": [Interval(Real, 0.1, MOST_PIXELS, closed="both")],
         "alpha": [Interval(Real, 0, MOST_PIXELS, closed="both")],
         "beta": [Interval(Real, 0, MOST_PIXELS, closed="both")],
         "radii": [Several(Real, 0, MOST_PIXELS, closed="both")],

@@ -34,8 +34,9 @@ import numpy as np
 from numba import njit
 from scipy import fft
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import COUNT, LENGTH, FeatureExtractor
-from patchbag.images import MAX_PIXELS, MAX_SIDE, Mode
+from patchbag.images import MAX_SIDE, Mode
 
 LOW_CYCLES = 4.0
 LOW_BORDER = 5

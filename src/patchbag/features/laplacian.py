@@ -35,8 +35,9 @@ from typing import Any, ClassVar
 import cv2
 import numpy as np
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import Described, FeatureExtractor, Several
-from patchbag.images import MAX_PIXELS, ImageError, Mode
+from patchbag.images import ImageError, Mode
 
 BANDS = 3
 PARTS = (1 / 64, 1 / 32, 1 / 16, 1.0)

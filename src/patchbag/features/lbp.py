@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
+from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import COUNT, LENGTHS, FeatureExtractor
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
+from patchbag.images import MAX_SIDE, ImageError
 
 FLAT = 1e-6  # differences of grey levels that are rounding
 

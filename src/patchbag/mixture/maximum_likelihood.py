@@ -85,7 +85,7 @@ class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
     }
 
     _stored: ClassVar[dict[str, Declared]] = {
-        "projection_": Part(methods=("transform",), optional=True),
+        "projection_": Part(methods=("transform",), nullable=True),
     }
 
     def __init__(self, mixture: Any = None, projection: Any = None, n_jobs: int | None = None) -> None:

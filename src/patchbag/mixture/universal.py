@@ -47,8 +47,8 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
 
     _stored: ClassVar[dict[str, Declared]] = {
         "mixture_": Part("UniversalMixture"),
-        "projection_": Part(methods=("transform",), optional=True),
-        "pyramid_": Part("SpatialPyramid", optional=True),
+        "projection_": Part(methods=("transform",), nullable=True),
+        "pyramid_": Part("SpatialPyramid", nullable=True),
     }
 
     def __init__(

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Indices of neighbours on disk: a folder of ``.npy`` files, mapped into memory when opened, and a manifest."""
+"""Indices of neighbours on disk: a folder of arrays, mapped into memory when opened, and a manifest.
+
+Compiled loops index with these arrays, so that what a folder holds is checked against :data:`ARRAYS` when it is opened.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +14,48 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.array_files import open_arrays, save_arrays
+from patchbag.declared import Declared, check_declared, floats, integers
+
 FORMAT = "patchbag-neighbors"
 VERSION = 1
 MANIFEST = "neighbors.json"
+NODE: dict[str, Any] = {"optional": True, "low": 0}
+ARRAYS: dict[str, Declared] = {
+    "points.rows": floats("n", "d"),
+    "points.vectors": floats("n", "D"),
+    "points.bias": floats("n", finite=False),
+    "points.mu": floats("D"),
+    "points.nu": floats("D"),
+    "points.largest": floats("D", low=0),
+    "precision": floats("d", "d", optional=True),
+    "sample": integers("drawn", optional=True, low=0, below="n"),
+    "tree.order": integers("held", optional=True, low=0, below="n"),
+    "tree.vectors": floats("held", "D", optional=True),
+    "tree.bias": floats("held", optional=True, finite=False),
+    "tree.start": integers("nodes", high="held", **NODE),
+    "tree.stop": integers("nodes", high="held", **NODE),
+    "tree.child": integers("nodes", high="nodes", **NODE),
+    "tree.n_children": integers("nodes", high="nodes", **NODE),
+    "tree.phi": floats("nodes", "D", optional=True),
+    "tree.h": floats("nodes", optional=True),
+    "tree.psi": floats("nodes", "D", optional=True),
+    "tree.center_bias": floats("nodes", optional=True),
+    "tree.inner": floats("nodes", optional=True, finite=False),
+    "tree.outer": floats("nodes", optional=True, finite=False),
+    "leaves.node": integers("leaves", below="nodes", **NODE),
+    "leaves.psi": floats("leaves", "D", optional=True),
+    "leaves.bias": floats("leaves", optional=True),
+    "leaves.near": floats("leaves", "D", optional=True),
+    "leaves.metric": floats("leaves", "D", optional=True),
+    "leaves.spread": floats("leaves", optional=True),
+    "leaves.blur": floats("leaves", optional=True),
+}
 
 
 def save_index(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], manifest: dict[str, Any]) -> Path:
-    """Write arrays and a manifest to the folder ``path``; the manifest comes last, so that half a folder is none."""
-    path = Path(path)
-    path.mkdir(parents=True, exist_ok=True)
-    parts = {name: path / f".{name}.npy.{os.getpid()}.partial" for name in arrays}
-    try:
-        for name, part in parts.items():
-            with part.open("wb") as file:
-                np.save(file, np.ascontiguousarray(arrays[name]), allow_pickle=False)
-        (path / MANIFEST).unlink(missing_ok=True)
-        for old in path.glob("*.npy"):
-            old.unlink()
-        for name, part in parts.items():
-            part.replace(path / f"{name}.npy")
-        text = json.dumps({"format": FORMAT, "version": VERSION, "arrays": sorted(arrays), **manifest})
-        part = path / f".{MANIFEST}.{os.getpid()}.partial"
-        part.write_text(text)
-        part.replace(path / MANIFEST)
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
-    return path
+    """Write arrays and a manifest to the folder ``path``."""
+    return save_arrays(Path(path), MANIFEST, arrays, {"format": FORMAT, "version": VERSION, **manifest})
 
 
 def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -45,18 +63,34 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     path = Path(path)
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a folder written by BregmanNeighbors.save (no readable {MANIFEST})") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{path} is not a folder written by BregmanNeighbors.save ({MANIFEST} is of something else)")
     if manifest.get("version") != VERSION:
         raise ValueError(f"{path} has index format version {manifest.get('version')}, this patchbag reads {VERSION}")
-    arrays = {}
-    for name in manifest["arrays"]:
-        file = path / f"{name}.npy"
-        try:
-            # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones
-            arrays[name] = np.load(file, mmap_mode="c" if memory_map else None, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{file} is missing or damaged: {error}") from error
+    files = manifest.get("files", {name: f"{name}.npy" for name in manifest.get("arrays", [])})
+    # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones
+    arrays = open_arrays(path, files, "c" if memory_map else None)
+    try:
+        sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
+        check_tree(arrays, sizes)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {str(error).removeprefix('dict.')}") from None
     return arrays, manifest
+
+
+def check_tree(arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> None:
+    """Raise unless the nodes are a tree: ranges of points that are no more than there are, children behind parents."""
+    tree = {name.partition(".")[2]: a for name, a in arrays.items() if name.startswith("tree.")}
+    if not tree:
+        return
+    if len(tree) != sum(name.startswith("tree.") for name in ARRAYS):
+        raise ValueError("the tree is not complete")
+    child, count = tree["child"].astype(np.int64), tree["n_children"].astype(np.int64)
+    inner = count > 0
+    behind = child[inner] > np.flatnonzero(inner)
+    if np.any(tree["start"] > tree["stop"]) or not behind.all() or np.any(child[inner] + count[inner] > sizes["nodes"]):
+        raise ValueError("its nodes are not a tree")
+    if count.sum() != max(sizes["nodes"] - 1, 0):
+        raise ValueError("its nodes are not a tree: one has no parent, or two")

@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.replacing import replacing
+
 FORMAT = "patchbag-index"
 VERSION = 1
 DTYPES = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8}
@@ -38,7 +40,6 @@ FORGOTTEN = 3600.0  # seconds after which a file that was never finished is remo
 
 def write_index(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Replace the file by another one with these facts and arrays, in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"format": FORMAT, "version": VERSION, **facts})
     header: dict[str, Any] = {"__metadata__": {FORMAT: text, "crc": str(zlib.crc32(text.encode()))}}
     kinds = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
@@ -48,17 +49,10 @@ def write_index(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, np.nd
         end += array.nbytes
     head = json.dumps(header).encode()
     head += b" " * (-(8 + len(head)) % ALIGNMENT)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(struct.pack("<Q", len(head)) + head)
-            for array in arrays.values():
-                file.write(np.ascontiguousarray(array).data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        for array in arrays.values():
+            file.write(np.ascontiguousarray(array).data)
     for left in path.parent.glob(".*.partial"):
         try:
             if left.stat().st_mtime < time.time() - FORGOTTEN:

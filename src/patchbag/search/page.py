@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from patchbag.replacing import replacing
 from patchbag.thumbnails import thumbnail
 
 STYLE = """
@@ -31,7 +32,8 @@ def write_page(path: str | Path, title: str, rows: Sequence[Sequence[tuple[str, 
 {sections}
 </body></html>"""
     # names of files need not be text in any encoding: what is not is shown by its code
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    with replacing(path) as file:
+        file.write(text.encode(errors="backslashreplace"))
     return path
 
 

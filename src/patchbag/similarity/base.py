@@ -150,6 +150,11 @@ class BagKernel(Kernel):
         self.references_: Any = bags
         self.n_features_in_ = bags.dimension
 
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        check_bags(values["references_"])
+        return None
+
 
 def check_mixtures(X: Any, references: Mixtures | None = None, one_to_one: bool = False) -> Mixtures:
     """X if it is a sound Mixtures; else an error that says what was given, or which image is at fault.

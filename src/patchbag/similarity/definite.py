@@ -106,7 +106,7 @@ class DefiniteKernel(Kernel):
     _stored: ClassVar[dict[str, Declared]] = {
         "definiteness_": Part("Definiteness"),
         "n_features_in_": size("n"),
-        "projection_": floats("n", "n", optional=True),
+        "projection_": floats("n", "n", nullable=True),
     }
 
     def __init__(self, action: str = "raise", *, tolerance: float = 1e-6) -> None:

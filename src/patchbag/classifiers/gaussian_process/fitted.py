@@ -51,16 +51,16 @@ class FittedProcess:
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
         "input_": Part("KernelInput", k="k", n="n"),
-        "inducing_": integers("inducing", low=0, below="n", optional=True),
+        "inducing_": integers("inducing", low=0, below="n", nullable=True),
         "combination_": Part("Combination", optional=True, k="k"),
         "weights_": floats("k", low=0),
         "log_weights_std_": floats("k", finite=False, optional=True),
-        "scales_": floats("k", low=0, optional=True),
+        "scales_": floats("k", low=0, nullable=True),
         "noise_": real(low=0),
         "posterior_": Part("GaussianPosterior", "LaplacePosterior", "InducingPosterior", n="known", C="machines"),
         "log_evidence_": real(finite=False, optional=True),
         "trace_error_": real(finite=False, optional=True),
-        "temperature_": real(low=0, optional=True),
+        "temperature_": real(low=0, nullable=True),
     }
 
     @staticmethod

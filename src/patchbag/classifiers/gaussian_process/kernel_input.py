@@ -47,8 +47,8 @@ class KernelInput(BaseEstimator):
         "distances_": boolean(),
         "n_kernels_": size("k", low=1),
         "n_images_": size("n"),
-        "transformers_": Many(TRANSFORMER, optional=True),
-        "gamma_": floats("k", low=0, optional=True),
+        "transformers_": Many(TRANSFORMER, nullable=True),
+        "gamma_": floats("k", low=0, nullable=True),
         "projections_": Many(floats("n", "n", optional=True), length="k"),
         "mean_self_kernel_": floats("k"),
     }

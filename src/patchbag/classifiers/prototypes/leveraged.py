@@ -79,7 +79,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "classes_": labels(),
         "n_features_in_": size("d"),
         "prototypes_": integers("P", low=0),
-        "vectors_": floats("P", "d", optional=True),
+        "vectors_": floats("P", "d", nullable=True),
         "labels_": integers("P", low=0, below="C"),
         "neighbors_": Many(integer(low=1), length="voters"),
         "coefficients_": floats("voters", "P", "columns"),
