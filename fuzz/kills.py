@@ -1,0 +1,240 @@
+"""Processes that are killed while they write: nothing that was acknowledged is lost, everything opens.
+
+A case prepares a folder, forks one or two writers, lets them work for a random time behind their first word, kills them
+(SIGKILL, as a power cut would) and looks at what is left.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent)]
+
+import campaign  # noqa: E402
+import numpy as np  # noqa: E402
+
+Say = Callable[[str], None]
+
+
+def put_labels(folder: Path, say: Say, who: int) -> None:
+    from patchbag.collection.labels import LabelFile
+
+    book = LabelFile.open(folder / "labels.csv")
+    for i in count():
+        book.put(f"{who}-{i}.png", "cat")
+        say(f"{who}-{i}.png")
+
+
+def check_labels(folder: Path, said: list[str]) -> None:
+    from patchbag.collection.labels import LabelFile
+
+    kept = LabelFile.open(folder / "labels.csv").answers
+    lost = [name for name in said if name not in kept]
+    assert not lost, f"{len(lost)} of {len(said)} answers are lost, first {lost[0]}"
+
+
+def save_models(folder: Path, say: Say, who: int) -> None:
+    from patchbag import LinearClassifier, storage
+
+    rng = np.random.default_rng(0)
+    model = LinearClassifier(C=1.0).fit(rng.normal(size=(20, 4)), np.tile(["a", "b"], 10))
+    for i in count(1):
+        model.coef_ = np.full((1, 200_000), float(i))
+        model.n_features_in_ = 200_000
+        storage.save(model, folder / "model")
+        say(str(i))
+
+
+def check_models(folder: Path, said: list[str]) -> None:
+    from patchbag import storage
+
+    if said or (folder / "model").exists():
+        coef = storage.load(folder / "model").coef_
+        assert len(np.unique(coef)) == 1 and (not said or coef[0, 0] >= 1)
+
+
+def save_bags(folder: Path, say: Say, who: int) -> None:
+    from patchbag import Bags
+
+    for i in count(1):
+        Bags(np.full((1000 * (1 + i % 3), 20), float(i)), [0, 1000 * (1 + i % 3)]).save(folder / "bags")
+        say(str(i))
+
+
+def check_bags(folder: Path, said: list[str]) -> None:
+    from patchbag import Bags
+
+    if said:
+        values = Bags.open(folder / "bags").values
+        assert len(np.unique(values)) == 1, "old and new arrays are mixed"
+
+
+def move_images(folder: Path, say: Say, who: int) -> None:
+    from patchbag.cli.dialogue import move_answered
+    from patchbag.collection import open_collection
+    from patchbag.collection.labels import LabelFile
+
+    say("begun")
+    book = LabelFile.open(folder / "labels.csv")
+    move_answered(open_collection(folder, book), book)
+    time.sleep(9)
+
+
+def prepare_images(folder: Path) -> None:
+    from PIL import Image
+
+    from patchbag.collection.labels import LabelFile
+
+    names = [f"{i}.png" for i in range(30)]
+    for name in names:
+        Image.new("L", (8, 8)).save(folder / name)
+    book = LabelFile(folder / "labels.csv", {name: "cat" if i % 2 else "dog" for i, name in enumerate(names)})
+    with book._rewritten():
+        book.answers = {name: "cat" if i % 2 else "dog" for i, name in enumerate(names)}
+
+
+def check_images(folder: Path, said: list[str]) -> None:
+    from patchbag.collection import open_collection
+
+    found = open_collection(folder)
+    assert len(found) == 30, f"{len(found)} of 30 images are left"
+    wrong = [name for name, label in zip(found.names, found.labels) if label != ("dog", "cat")[_number(name) % 2]]
+    assert not wrong, f"{wrong[0]} has lost its label"
+
+
+def _number(name: str) -> int:
+    return int(Path(name).stem.partition("-")[0])
+
+
+def store_features(folder: Path, say: Say, who: int) -> None:
+    from patchbag.collection.store import Store
+
+    store = Store(folder / "store")
+    with store.opened():
+        for i in count():
+            images = {f"{who}-{i}-{j}".encode(): _described(i, j) for j in range(3)}
+            shard, known = store.find("feature", [])
+            store.append("feature", images, known, shard.id if shard else 0)
+            say(f"{who}-{i}")
+
+
+def _described(i: int, j: int) -> list[np.ndarray]:
+    return [np.full((50 + j, 8), i * 10 + j, np.float32), np.zeros((50 + j, 2), np.float32)]
+
+
+def check_store(folder: Path, said: list[str]) -> None:
+    from patchbag.collection.store import Store
+
+    store = Store(folder / "store")
+    with store.opened():
+        keys = {f"{name}-{j}".encode(): _described(int(name.split("-")[1]), j) for name in said for j in range(3)}
+        shard, entries = store.find("feature", keys)
+        assert not keys or shard is not None
+        for key, (values, _) in keys.items():
+            assert key in entries and np.array_equal(entries[key].rows(shard.map())[0], values), f"{key!r} is lost"
+
+
+def keep_journal(folder: Path, say: Say, who: int) -> None:
+    from patchbag.experiments.journal import Journal
+
+    journal = Journal(folder / "journal.jsonl")
+    for i in count():
+        journal[f"{who}-{i}"] = {"figure": i, "more": list(range(200))}
+        say(f"{who}-{i}")
+
+
+def check_journal(folder: Path, said: list[str]) -> None:
+    from patchbag.experiments.journal import Journal
+
+    journal = Journal(folder / "journal.jsonl")
+    assert all(name in journal for name in said)
+
+
+def write_indexes(folder: Path, say: Say, who: int) -> None:
+    from patchbag.search.index_file import write_index
+
+    for i in count(1):
+        write_index(folder / "index", {"number": i}, {"vectors": np.full((2000, 20), i, np.float32)})
+        say(str(i))
+
+
+def check_indexes(folder: Path, said: list[str]) -> None:
+    from patchbag.search.index_file import read_index
+
+    found = read_index(folder / "index")
+    assert not said or (found is not None and np.all(found[1]["vectors"] == found[0]["number"]))
+
+
+TASKS: dict[str, tuple[Callable[..., None], Callable[..., None]]] = {
+    "labels": (put_labels, check_labels),
+    "models": (save_models, check_models),
+    "bags": (save_bags, check_bags),
+    "moves": (move_images, check_images),
+    "store": (store_features, check_store),
+    "journal": (keep_journal, check_journal),
+    "indexes": (write_indexes, check_indexes),
+}
+
+
+def writer(task: Callable[..., None], folder: Path, who: int) -> tuple[int, int]:
+    """A process that works until it is killed, and the pipe through which it acknowledges."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
+            task(folder, lambda word: os.write(write, f"{word}\n".encode()), who)
+        finally:
+            os._exit(3)
+    os.close(write)
+    return child, read
+
+
+def prepare() -> campaign.Case:
+    import patchbag.cli.dialogue
+    import patchbag.collection
+    import patchbag.experiments.journal
+    import patchbag.search.index_file
+    import patchbag.storage
+    from patchbag import Bags, LinearClassifier
+
+    assert Bags and LinearClassifier and patchbag.storage  # imported before the forks
+
+    def case(seed: int) -> str:
+        rng = random.Random(seed)
+        name = rng.choice(sorted(TASKS))
+        task, check = TASKS[name]
+        two = name in ("labels", "bags", "store", "models") and rng.random() < 0.5
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            if name == "moves":
+                prepare_images(folder)
+            children = [writer(task, folder, who) for who in range(2 if two else 1)]
+            first = os.read(children[0][1], 1 << 16)
+            time.sleep(rng.random() * rng.choice((0.005, 0.05, 0.2)))
+            said = first
+            for child, _ in children:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            for _, pipe in children:
+                while part := os.read(pipe, 1 << 16):
+                    said += part
+                os.close(pipe)
+            # a word that was cut off was not heard
+            words = [word for word in said.decode().split("\n")[: said.count(b"\n")] if word]
+            check(folder, words)
+        return f"{name}{' by two' if two else ''}"
+
+    return case
+
+
+if __name__ == "__main__":
+    campaign.main(__file__, prepare)
