@@ -11,11 +11,14 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from sklearn.svm import SVC
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, NuSVC
 
 import patchbag
 from patchbag import Categorizer, LinearClassifier, UniversalMixture, storage
+from patchbag.declared import declarations
 from patchbag.registry import find_class, storable
 from patchbag.similarity.histograms.context import ContextualHistograms
 from patchbag.storage import ModelFileError
@@ -185,8 +188,8 @@ def test_contextual_similarities_of_histograms_survive_a_round_trip(divergence, 
 
 
 def test_what_cannot_be_saved_is_named_with_what_can(tmp_path):
-    with pytest.raises(TypeError, match=r"SVC, which .* cannot hold.*LinearClassifier and GaussianProcessClassifier"):
-        storage.save(Pipeline([("svm", SVC(kernel="precomputed"))]), tmp_path / "m")
+    with pytest.raises(TypeError, match=r"NuSVC, which .* cannot hold.*LinearClassifier and GaussianProcessClassifier"):
+        storage.save(Pipeline([("svm", NuSVC(kernel="precomputed"))]), tmp_path / "m")
     own = ContextualHistograms(lambda q, m: ((q - m) ** 2).sum(axis=-1)).fit(np.full((3, 4), 0.25))
     with pytest.raises(TypeError, match=r"ContextualHistograms\.divergence is a builtins\.function"):
         storage.save(own, tmp_path / "m")
@@ -294,3 +297,41 @@ def test_forgeries_of_a_few_models_end_in_an_error_of_ours_or_a_finite_answer(mo
 
     _, counts, findings = campaign.run(str(script), 60, 0, None, [], most=150)
     assert not findings and counts.total() == 150
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "precomputed"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_pipeline_that_ends_in_an_svc_or_a_logistic_regression_can_be_saved(kernel, classes, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    y = np.array(["a", "b", "c"])[np.arange(30) % classes]
+    given = X @ X.T if kernel == "precomputed" else X
+    for classifier in (SVC(kernel=kernel), LogisticRegression()):
+        model = Pipeline([("scale", StandardScaler()), ("classifier", classifier)]).fit(given, y)
+        again = storage.load(storage.save(model, tmp_path / "m"))
+        assert np.array_equal(again.decision_function(given), model.decision_function(given))
+        assert np.array_equal(again.predict(given), model.predict(given))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (put("_n_support", 0, 10**6), "do not fit together"),
+        (put("support_", 0, 10**6), "do not fit together"),
+        (cut("_dual_coef_", 2, 3), "shape"),
+        (cut("support_vectors_", 3, 4), "do not fit together"),
+    ],
+)
+def test_arrays_for_libsvm_are_checked_too(change, message, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    path = storage.save(SVC().fit(X, np.arange(30) % 3), tmp_path / "m")
+    with pytest.raises(ModelFileError, match=message):
+        storage.load(forge(path, change))
+
+
+def test_every_attribute_of_every_fitted_estimator_is_declared():
+    import test_estimators
+
+    for name in ("LinearClassifier", "BagPCA", "SetKernel", "Normalizer", "DiffusionKernel", "UniversalMixture"):
+        estimator, _ = test_estimators.fitted(name)
+        fitted = {key for key in vars(estimator) if key.endswith("_") and not key.startswith("_")}
+        assert fitted <= declarations(type(estimator)).keys()

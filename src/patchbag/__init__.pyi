@@ -4,6 +4,7 @@
 from .active.learner import ActiveLearner as ActiveLearner
 from .active.pool_learner import PoolLearner as PoolLearner
 from .active.query import GaussianProcessQuery as GaussianProcessQuery
+from .active.simulation import LearningCurves as LearningCurves
 from .active.simulation import simulate as simulate
 from .bags import Bags as Bags
 from .bags import as_bags as as_bags
@@ -65,6 +66,7 @@ from .protocol import PerClassSplit as PerClassSplit
 from .recipes import add_recipe as add_recipe
 from .recipes import make_recipe as make_recipe
 from .registry import storable as storable
+from .report import write_report as write_report
 from .runtime import runtime_context as runtime_context
 from .search.index import SearchIndex as SearchIndex
 from .similarity.base import Kernel as Kernel

@@ -19,6 +19,7 @@ _STORABLE: dict[str, type] = {}
 _FOREIGN = {
     "FrozenEstimator": "sklearn.frozen",
     "LinearSVC": "sklearn.svm",
+    "SVC": "sklearn.svm",
     "LogisticRegression": "sklearn.linear_model",
     "Pipeline": "sklearn.pipeline",
     "StandardScaler": "sklearn.preprocessing",

@@ -32,23 +32,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import validate_parameter_constraints
 
-from patchbag.declared import (
-    Declared,
-    Either,
-    Number,
-    Pair,
-    Part,
-    Sizes,
-    check_declared,
-    declarations,
-    floats,
-    integer,
-    integers,
-    is_strict,
-    labels,
-    size,
-)
-from patchbag.declared import Many as ManyOf
+from patchbag.declared import Sizes, check_declared, declarations, is_strict
+from patchbag.foreign import FOREIGN, check_svc
 from patchbag.registry import find_class
 from patchbag.replacing import replacing
 
@@ -60,28 +45,6 @@ LARGEST_TEXTS = 1 << 26  # bytes of an array of texts, where the longest of them
 
 # constructor parameters of earlier versions that are no more
 _DROPPED = {"Categorizer": {"color"}}
-
-# what scikit-learn's classes consist of
-_LINEAR: dict[str, Declared] = {
-    "classes_": labels(),
-    "coef_": floats("machines", "d"),
-    "intercept_": floats("machines"),
-    "n_features_in_": size("d"),
-    "n_iter_": Either((integer(low=0), integers("runs")), optional=True),
-}
-_FOREIGN: dict[str, dict[str, Declared]] = {
-    "FrozenEstimator": {"estimator": Part(methods=("fit",))},
-    "LinearSVC": _LINEAR,
-    "LogisticRegression": _LINEAR,
-    "Pipeline": {"steps": ManyOf(Pair(Part(methods=("fit",), optional=True)), low=1)},
-    "StandardScaler": {
-        "mean_": floats("d", nullable=True),
-        "var_": floats("d", low=0, nullable=True),
-        "scale_": floats("d", nullable=True),
-        "n_features_in_": size("d"),
-        "n_samples_seen_": Either((Number("float", low=0), integers("d")), optional=True),
-    },
-}
 
 
 class ModelFileError(ValueError):
@@ -222,7 +185,8 @@ def _parts(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         params = value.get_params(deep=False)
         # where models are trained says nothing about where they are used
         params = {k: v for k, v in params.items() if k not in RUNTIME_PARAMETERS}
-        return params, {k: v for k, v in vars(value).items() if _is_fitted_attribute(k)}
+        own = FOREIGN.get(type(value).__name__, {})
+        return params, {k: v for k, v in vars(value).items() if _is_fitted_attribute(k) or k in own}
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}, {}
     return value.stored_parameters(), {}
@@ -280,16 +244,19 @@ class _Decoder:
             {k: self.decode(v, depth + 1) for k, v in part.items() if k not in left_out}
             for part in (tree["params"], tree.get("state", {}))
         )
-        wrong = next((key for key in state if not _is_fitted_attribute(key)), None)
+        own = FOREIGN.get(cls.__name__, {})
+        wrong = next((key for key in state if not _is_fitted_attribute(key) and key not in own), None)
         if wrong is not None:
             raise ModelFileError(f"it sets {wrong!r:.60}, which is not a fitted attribute")
         if hasattr(cls, "_parameter_constraints"):
             rules = cls._parameter_constraints
             validate_parameter_constraints(rules, {k: v for k, v in params.items() if k in rules}, cls.__name__)
-        declared = _FOREIGN.get(cls.__name__, declarations(cls))
+        declared = FOREIGN.get(cls.__name__, declarations(cls))
         if is_strict(cls):  # earlier versions had attributes that are no more
             state = {key: value for key, value in state.items() if key in declared}
         sizes = check_declared(cls, params, state, self.sizes, declared)
+        if cls.__name__ == "SVC" and state and (fault := check_svc(params | state, sizes)):
+            raise ModelFileError(f"SVC: {fault}")
         obj = cls(**params)
         for key, value in state.items():
             setattr(obj, key, value)

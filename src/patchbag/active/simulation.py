@@ -48,6 +48,22 @@ class LearningCurves:
         runs = len(self.scores[name])
         return self.scores[name].std(axis=0, ddof=1) / np.sqrt(runs) if runs > 1 else np.zeros(len(self.n_labels))
 
+    def plot(self, axes: Any = None, title: str = "") -> Any:
+        """Mean accuracies with standard errors on Matplotlib's ``axes``, by default new ones; returns them."""
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            axes = Figure(figsize=(6.5, 4.2), layout="constrained").subplots()
+        for name, color in zip(self.scores, ("#2b66b1", "#b3402f", "#4d8f4d", "#8a5fb0", "#b08a2b", "#555555")):
+            mean, error = 100 * self.mean(name), 100 * self.standard_error(name)
+            every = max(1, len(mean) // 15)
+            axes.errorbar(self.n_labels, mean, error, label=name, color=color, capsize=2, errorevery=every)
+        axes.set(xlabel="labels", ylabel="mean accuracy per class, %", title=title)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+        axes.legend()
+        return axes
+
     def labels_to_reach(self, name: str, score: float) -> int | None:
         """Number of labels from which on the mean curve stays at ``score`` or above; None if there is no such."""
         below = np.flatnonzero(self.mean(name) < score)

@@ -79,26 +79,9 @@ def summarise(curves: LearningCurves, cut: int | None = None) -> str:
 
 def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: str = "") -> tuple[Path, Path]:
     """A plot with standard errors and a JSON file of the curves; returns both paths."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
-
     plot_path, data_path = Path(f"{stem}.png"), Path(f"{stem}.json")
     plot_path.parent.mkdir(parents=True, exist_ok=True)
-    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
-    for name, color in zip(curves.scores, ("#2b66b1", "#b3402f", "#4d8f4d", "#8a5fb0", "#b08a2b", "#555555")):
-        mean, error = 100 * curves.mean(name), 100 * curves.standard_error(name)
-        axes.errorbar(
-            curves.n_labels, mean, error, label=name, color=color, capsize=2, errorevery=max(1, len(mean) // 15)
-        )
-    axes.set(xlabel="labels", ylabel="mean accuracy per class, %", title=title)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(plot_path, dpi=130)
-    plt.close(figure)
+    curves.plot(title=title).figure.savefig(plot_path, dpi=130)
     data = {
         name: {
             "mean": curves.mean(name).tolist(),

@@ -24,24 +24,41 @@ from patchbag.cli.options import (
 @app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Show the parameters of this recipe.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All parameters, not only those that matter most.")] = False,
 ) -> None:
-    """List the recipes, or the parameters of one."""
+    """Say which recipe is for what, or which parameters of one matter."""
+    from patchbag.advice import ADVICE, MATTERING
     from patchbag.categorizer import Categorizer
     from patchbag.evaluation import json_parameters
     from patchbag.recipes import RECIPES, make_recipe
 
     if name is None:
-        table = Table("recipe", "what it does", "source", box=None, pad_edge=False)
-        for recipe in RECIPES.values():
-            table.add_row(f"[bold]{recipe.name}[/]", screen.literal(recipe.summary), screen.literal(recipe.paper))
+        table = Table("recipe", "use when", "Scene-15", "what it does", "source", box=None, pad_edge=False)
+        table.columns[2].justify = "right"
+        for known in [one for one in ADVICE if one in RECIPES] + [one for one in RECIPES if one not in ADVICE]:
+            recipe, advice = RECIPES[known], ADVICE.get(known)
+            figure = f"{advice.accuracy:.0f} %" if advice and advice.accuracy else ""
+            cells = (advice.use_when if advice else "", figure, recipe.summary, recipe.paper)
+            table.add_row(f"[bold]{screen.literal(known)}[/]", *map(screen.literal, cells))
         screen.print_table(table)
+        screen.say("Scene-15: accuracy with 10 labels per class of 15 kinds of scenes, where it was measured", "dim")
         return
     make_recipe(name)
-    table = Table("parameter", "default", box=None, pad_edge=False)
-    for key, value in json_parameters(Categorizer(name)).items():
-        if key.startswith("recipe__"):
-            table.add_row(key.removeprefix("recipe__").replace("__", "."), screen.literal(json.dumps(value)))
+    if name in ADVICE:
+        screen.say(f"{name}: use it when {ADVICE[name].use_when}")
+    table = Table("parameter", "default", *([] if every else ["what it does"]), box=None, pad_edge=False)
+    parameters = json_parameters(Categorizer(name))
+    own = {key.removeprefix("recipe__"): value for key, value in parameters.items() if key.startswith("recipe__")}
+    order = list(MATTERING)
+    shown = [key for key in own if every or key.rsplit("__", 1)[-1] in MATTERING]
+    if not every:
+        shown = sorted(shown, key=lambda key: (order.index(key.rsplit("__", 1)[-1]), key))[:10]
+    for key in shown:
+        meaning = [] if every else [MATTERING[key.rsplit("__", 1)[-1]]]
+        table.add_row(*map(screen.literal, (key.replace("__", "."), json.dumps(own[key]), *meaning)))
     screen.print_table(table)
+    if len(shown) < len(own):
+        screen.say(f"and {len(own) - len(shown)} more: patchbag recipes {name} --all", "dim")
 
 
 @app.command()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The commands for a model: predict, info.
+"""The commands for a model: predict, undo, info.
 
 Images are described and judged in blocks, and what goes to a file or to the next program goes there block by block: a
 run over a large folder that is stopped has said what it knew.
@@ -8,9 +8,12 @@ run over a large folder that is stopped has said what it knew.
 from __future__ import annotations
 
 import csv
+import filecmp
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +21,7 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import screen
-from patchbag.cli.files import check_outputs, machine
+from patchbag.cli.files import check_output_folder, check_outputs, machine
 from patchbag.cli.options import CacheOption, JobsOption, PixelsOption, app
 
 BLOCK = 64
@@ -44,8 +47,15 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, with every probability.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write every probability to this file as well: FILE.csv or FILE.jsonl."),
+        typer.Option(
+            "--output", "-o", help="Write every probability to this file as well: FILE.csv, FILE.jsonl or FILE.parquet."
+        ),
     ] = None,
+    sort_into: Annotated[
+        Path | None,
+        typer.Option(help="Copy every image into the sub-folder of its class in this folder; an undo file lists them."),
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="With --sort-into: links in place of copies.")] = False,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
@@ -59,11 +69,14 @@ def predict(
     categorizer = Categorizer.load(model)
     classes = [str(c) for c in categorizer.classes_]
     check_outputs(output)
+    if sort_into is not None:
+        check_output_folder(sort_into)
     found = open_collection(images)
     failures: list[Any] = []
     with (
         printing(top, coverage is not None, as_json) as show,
         writing(output, classes, coverage is not None) as write,
+        sorting(sort_into, link) as place,
         machine(jobs, cache, max_pixels=max_pixels),
         screen.counting("looking at images", len(found)) as step,
     ):
@@ -77,6 +90,7 @@ def predict(
                 answer = answer_of(path, row, members, float(typical), classes, reject)
                 show(answer)
                 write(answer)
+                place(answer)
             for failure in described.failures:
                 write({"image": part.names[failure.index], "error": failure.message})
                 if as_json:
@@ -84,6 +98,8 @@ def predict(
     screen.list_failures(failures, len(found))
     if output is not None:
         screen.say(f"{output}: {len(found) - len(failures)} images")
+    if sort_into is not None:
+        screen.say(f"{sort_into}: {len(found) - len(failures)} images; {sort_into / UNDO} lists what was put there")
     if len(failures) == len(found):
         raise typer.Exit(1)
 
@@ -140,8 +156,13 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
     if path is None:
         yield lambda answer: None
         return
+    if path.suffix.lower() == ".parquet":
+        yield from _parquet(path, classes)
+        return
     if path.suffix.lower() not in (".csv", ".jsonl"):
-        raise ValueError(f"{path}: predictions are written as .csv or .jsonl, got {path.suffix or 'no suffix'}")
+        raise ValueError(
+            f"{path}: predictions are written as .csv, .jsonl or .parquet, got {path.suffix or 'no suffix'}"
+        )
     from patchbag.collection.labels import plain_cell
 
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
@@ -158,6 +179,87 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
             file.flush()
 
         yield write
+
+
+def _parquet(path: Path, classes: list[str]) -> Iterator[Emit]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ValueError(f"{path}: .parquet files need pyarrow: pip install pyarrow") from None
+    rows: list[Answer] = []
+    yield rows.append
+    columns = ["image", "label", "probability", "typicality", "unlike_anything_seen", "error"]
+    table = {name: [row.get(name) for row in rows] for name in columns}
+    table |= {f"p({name})": [row.get("probabilities", {}).get(name) for row in rows] for name in classes}
+    pyarrow.parquet.write_table(pyarrow.table(table), path)
+
+
+UNDO = "undo.csv"
+
+
+@contextmanager
+def sorting(folder: Path | None, link: bool) -> Iterator[Emit]:
+    """Copies of images, or links to them, in the sub-folders of their classes; nothing that is there is replaced.
+
+    What was put there is listed in the file ``undo.csv`` before it is put there: deleting the files that it names, by
+    hand or with ``patchbag undo``, leaves everything as it was.
+    """
+    if folder is None:
+        yield lambda answer: None
+        return
+    from patchbag.cli.dialogue import free_path, is_class_name
+
+    def place(answer: Answer) -> None:
+        label = UNLIKE if answer["unlike_anything_seen"] else answer["label"]
+        name = label if is_class_name(label) else "".join(c if c.isalnum() else "_" for c in label)
+        target = folder / free_path(folder, f"{name}/{Path(answer['image']).name}")
+        target.parent.mkdir(exist_ok=True)
+        writer.writerow([target.relative_to(folder).as_posix(), os.path.abspath(answer["image"])])
+        file.flush()
+        if link:
+            target.symlink_to(os.path.abspath(answer["image"]))
+        else:
+            shutil.copy2(answer["image"], target)
+
+    new = not (folder / UNDO).exists()
+    with (folder / UNDO).open("a", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file)
+        if new:
+            writer.writerow(["file", "of"])
+        yield place
+
+
+@app.command()
+def undo(
+    folder: Annotated[Path, typer.Argument(help="A folder that 'patchbag predict --sort-into' has filled.")],
+) -> None:
+    """Delete the copies and links that 'predict --sort-into' has made, and nothing else."""
+    try:
+        with (folder / UNDO).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as error:
+        raise ValueError(f"{folder} has no {UNDO} that says what was put there ({error.strerror})") from error
+    root, removed, kept = folder.resolve(), 0, 0
+    for row in rows:
+        target = folder / (row.get("file") or "")
+        inside = target.parent.resolve().parent == root and target.name
+        source = Path(row.get("of") or "")
+        same = target.is_symlink() or (
+            target.is_file() and source.is_file() and filecmp.cmp(target, source, shallow=False)
+        )
+        if inside and same:  # a copy that was edited since, or whose original is gone, is someone's work by now
+            target.unlink()
+            removed += 1
+            with suppress(OSError):
+                target.parent.rmdir()
+        else:
+            kept += target.exists()
+    if not kept:
+        (folder / UNDO).unlink()
+    screen.result(
+        f"{folder}: removed {removed} files" + (f", kept {kept} that are not copies any more" if kept else "")
+    )
 
 
 @app.command()

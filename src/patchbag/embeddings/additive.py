@@ -52,6 +52,7 @@ BLOCK = 128  # dimensions that are learned together
 EXTRA = 4
 PASSES = 3
 TINY = 1e-30
+LARGEST = 1e15  # products of two such numbers, summed over samples, are still far from the end of float32
 
 
 def _chi2(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -255,6 +256,8 @@ class AdditiveKernelPCA(_HistogramMap):
     def fit(self, X: Any, y: Any = None) -> Self:
         X = self._check(X, reset=True)
         width = X.shape[1]
+        if X.max() > LARGEST:
+            raise ValueError(f"numbers of up to {X.max():.3g} are too large to learn from; divide each row by its sum")
         learned = quantiles(sparse.csc_array(X), self.n_samples)
         kernel = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -84,7 +84,11 @@ class BagPCA(TransformerMixin, BaseEstimator):
             raise ValueError("descriptors contain NaN or infinity")
         self.mean_ = sample.mean(axis=0)
         sample -= self.mean_
-        values, vectors = np.linalg.eigh(sample.T @ sample / (len(sample) - 1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            covariance = sample.T @ sample / (len(sample) - 1)
+        if not np.isfinite(covariance).all():
+            raise ValueError("the variances of these descriptors are beyond all numbers; rescale the descriptors")
+        values, vectors = np.linalg.eigh(covariance)
         order = np.argsort(-values)[: self.n_components]
         # at least one: descriptors that are all the same have no direction, but still need a dimension
         self.n_components_ = max(1, int((values[order] > NULL_VARIANCE * values.max()).sum()))

@@ -93,6 +93,9 @@ class Mixtures(Records):
         w, m, v = self.weights, self.means, self.variances
         if not all(hasattr(a, "shape") for a in (w, m, v)):
             raise TypeError(f"{what}: weights, means and variances must be arrays, got {type(w).__name__}")
+        odd = [a.dtype for a in (w, m, v) if isinstance(a, np.ndarray) and a.dtype not in (np.float32, np.float64)]
+        if odd:
+            raise ValueError(f"{what}: weights, means and variances must be float32 or float64, got {odd[0]}")
         shapes = tuple(w.shape), tuple(m.shape), tuple(v.shape)
         if len(shapes[1]) != 3 or shapes[1] != shapes[2] or shapes[0] != shapes[1][:2]:
             raise ValueError(f"{what}: expected weights (n, K), means and variances (n, K, D), got shapes {shapes}")
