@@ -55,6 +55,8 @@ class Bags:
             values = np.asarray(values)
         if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
             raise ValueError(f"descriptors must be real numbers, got an array of {values.dtype}")
+        if isinstance(values, np.ndarray) and (values.dtype == bool or not values.dtype.isnative):
+            values = values.astype(np.uint8 if values.dtype == bool else values.dtype.newbyteorder("="))
         if len(values.shape) != 2:
             raise ValueError(f"values must be 2-D (descriptors × dimensions), got shape {tuple(values.shape)}")
         offsets = np.asarray(offsets, dtype=np.int64)

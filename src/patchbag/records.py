@@ -35,6 +35,15 @@ def require_finite(a: Any, what: str, advice: str = "rescale the data") -> Any:
     return a
 
 
+def as_floats(a: Any) -> Any:
+    """Real numbers of any other type as float64."""
+    if not is_numpy_array(a) or a.dtype in (np.float32, np.float64):
+        return a
+    if a.dtype.kind not in "biuf":
+        raise ValueError(f"expected real numbers, got an array of {a.dtype}")
+    return a.astype(np.float64)
+
+
 def shared(default: Any = None) -> Any:
     """A dataclass field that all samples of a dataset have in common."""
     return field(default=default, metadata={"shared": True})

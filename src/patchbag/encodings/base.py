@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Declared, Either, Part, Shape
 from patchbag.mixture.statistics import Statistics
-from patchbag.records import require_finite
+from patchbag.records import as_floats, require_finite
 from patchbag.registry import Storable
 
 # Statistics that are encoded at a time: bounds the temporaries.
@@ -128,7 +128,7 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
             X = _from_counts(X)
         if not isinstance(X, Statistics):
             raise TypeError(f"expected Statistics (from UniversalStatistics or collect), got {type(X).__name__}")
-        arrays = {name: _as_floats(a) for name, a in X.arrays().items()}
+        arrays = {name: as_floats(a) for name, a in X.arrays().items()}
         if self.learns:
             arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
         s0, s1, s2 = arrays.values()
@@ -160,15 +160,6 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
         if "P" in sizes and "C" in sizes and sizes["P"] != (sizes["C"] if per_cell else 1):
             return f"it has {sizes['P']} models for {sizes['C']} cells"
         return None
-
-
-def _as_floats(a: Any) -> Any:
-    """Real numbers of any other type as float64."""
-    if not is_numpy_array(a) or a.dtype in (np.float32, np.float64):
-        return a
-    if a.dtype.kind not in "biuf":
-        raise ValueError(f"expected statistics of real numbers, got an array of {a.dtype}")
-    return a.astype(np.float64)
 
 
 def _from_counts(X: Any) -> Statistics:

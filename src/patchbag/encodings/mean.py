@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
 from patchbag.declared import Declared, size
+from patchbag.records import require_finite
 from patchbag.registry import storable
 
 ROWS = 1 << 18
@@ -53,4 +54,4 @@ class MeanDescriptor(TransformerMixin, BaseEstimator):
         bags = as_bags(X)
         if bags.dimension != self.n_features_in_:
             raise ValueError(f"fitted on {self.n_features_in_}-D descriptors, got {bags.dimension}-D ones")
-        return bag_means(bags)
+        return require_finite(bag_means(bags), "the means of the descriptors")

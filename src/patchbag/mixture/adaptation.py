@@ -29,7 +29,7 @@ Cost: a few passes over N × D numbers an image, beyond the statistics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -44,7 +44,7 @@ from patchbag.bags import Bags, as_bags
 from patchbag.declared import Declared, Part, boolean, floats
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
-from patchbag.records import Records, shared
+from patchbag.records import Records, as_floats, shared
 from patchbag.runtime import parallel_map
 
 # images adapted together: their temporaries stay in the cache
@@ -314,5 +314,6 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
                     "these statistics were collected under another universal mixture than the one to adapt; collect "
                     "them with the same UniversalStatistics"
                 )
+            X = replace(X, **{name: as_floats(a) for name, a in X.arrays().items()})
             return adapt_statistics(X, self.universal_, **options)
         return adapt_bags(as_bags(X), self.universal_, self.iterations, self.n_jobs, **options)

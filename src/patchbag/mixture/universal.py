@@ -15,6 +15,7 @@ from patchbag.declared import Declared, Part
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.mixture.statistics import Statistics, collect
+from patchbag.records import require_finite
 from patchbag.runtime import check_random_state
 
 
@@ -82,7 +83,9 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> Statistics:
         check_is_fitted(self, "mixture_")
-        return collect(
+        found = collect(
             as_bags(X), self.mixture_.parameters_, self.pyramid_, self.assignment, self.n_jobs, self.moments,
             self.projection_,
         )  # fmt: skip
+        require_finite(found.s2, "the moments of the descriptors", "rescale them, or give them as float64")
+        return found

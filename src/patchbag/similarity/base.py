@@ -130,6 +130,8 @@ def check_bags(X: Any, dimension: int | None = None) -> Bags:
             bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
             within = row - bags.offsets[bag]
             raise ValueError(f"bag {bag} of {len(bags)} has a {what} that is not finite (row {within})")
+    if bags.dtype == np.float16:  # which compiled loops do not know
+        bags = bags.replace(np.asarray(bags.values, dtype=np.float32))
     if dimension is not None and bags.dimension != dimension:
         raise ValueError(f"features have {bags.dimension} dimensions, the reference bags {dimension}")
     return bags

@@ -19,6 +19,7 @@ from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel, sta
 from patchbag.declared import Choice, Declared, Either, Many, Part, boolean, floats, size
 from patchbag.registry import storable
 
+SMALLEST = 1e-290  # self-kernel whose inverse is still a number
 TRANSFORMER = Part(methods=("transform",))
 
 
@@ -103,6 +104,11 @@ class KernelInput(BaseEstimator):
                 bases[i] = checked
         self_kernels = np.ones((k, n)) if self.distances_ else np.einsum("kii->ki", bases).copy()
         self.mean_self_kernel_ = self_kernels.mean(axis=1)
+        tiny = (self.mean_self_kernel_ > 0) & (self.mean_self_kernel_ < SMALLEST)
+        if tiny.any():
+            raise ValueError(
+                f"kernel {np.argmax(tiny)} has values of {self.mean_self_kernel_[tiny][0]:.3g}; rescale it"
+            )
         return bases, self_kernels
 
     def rows(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray]:
