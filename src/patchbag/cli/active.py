@@ -110,7 +110,7 @@ def active(
                 screen.result(dialogue.next_step(images, book.path, move, options))
                 return
     images = images.labelled() if simulate else dialogue.check_pool(images)
-    with machine(jobs, cache, seed, max_pixels), settings_to_blame(settings):
+    with machine(jobs, cache, seed, max_pixels=max_pixels), settings_to_blame(settings):
         pipeline = categorizer.pipeline()
         described = describe_images(images, pipeline["features"])
         images = images[described.kept]
@@ -142,7 +142,7 @@ def active(
         if open_viewer:
             typer.launch(str(path))
 
-    with machine(jobs, cache, seed, max_pixels):
+    with machine(jobs, cache, seed, max_pixels=max_pixels):
         given = dialogue.label_images(
             images, make_learner, book, ask=input, tell=screen.result, look=look, rounds=rounds, move=move
         )

@@ -16,6 +16,7 @@ from patchbag.cli import screen
 from patchbag.cli.files import check_outputs, describe_labelled, machine
 from patchbag.cli.options import (
     CacheOption,
+    DeviceOption,
     FeaturesOption,
     FolderArgument,
     JobsOption,
@@ -39,6 +40,7 @@ def train(
     features: FeaturesOption = None,
     settings: SetOption = None,
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
     seed: SeedOption = 0,
@@ -53,7 +55,7 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = make_categorizer(recipe, features, settings, seed)
-    with machine(jobs, cache, max_pixels=max_pixels), settings_to_blame(settings):
+    with machine(jobs, cache, device=device, max_pixels=max_pixels), settings_to_blame(settings):
         name_duplicates(found.labelled())
         images, described = describe_labelled(
             found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
@@ -91,6 +93,7 @@ def evaluate(
     ] = None,
     report: Annotated[Path, typer.Option(help="The HTML report to write.")] = Path("patchbag-report.html"),
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
 ) -> None:
@@ -104,7 +107,7 @@ def evaluate(
     if pool and not categorizer.takes_unlabelled:
         raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
     check_outputs(json_path, report)
-    with machine(jobs, cache, max_pixels=max_pixels), settings_to_blame(settings):
+    with machine(jobs, cache, device=device, max_pixels=max_pixels), settings_to_blame(settings):
         started = time.perf_counter()
         found = open_collection(folder, labels)
         if train_per_class is not None:  # before minutes of describing, which can only leave images out

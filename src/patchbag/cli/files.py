@@ -50,15 +50,17 @@ def is_running(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def machine(jobs: int, keep: bool, seed: int | None = None, max_pixels: Any = None) -> Iterator[None]:
-    """Workers, seed, limits, and the user's store of features or one that lasts as long as the command."""
+def machine(
+    jobs: int, keep: bool, seed: int | None = None, device: str = "cpu", max_pixels: Any = None
+) -> Iterator[None]:
+    """Workers, seed, device, limits, and the user's store of features or one that lasts as long as the command."""
     from patchbag.runtime import runtime_context
 
     remove_forgotten()
     with contextlib.ExitStack() as stack:
         prefix = f"{TEMPORARY}{os.getpid()}-"
         folder = None if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
-        stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder, max_pixels=max_pixels))
+        stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder, device=device, max_pixels=max_pixels))
         yield
 
 

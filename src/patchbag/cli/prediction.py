@@ -22,7 +22,7 @@ from rich.table import Table
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_output_folder, check_outputs, machine
-from patchbag.cli.options import CacheOption, JobsOption, PixelsOption, app
+from patchbag.cli.options import CacheOption, DeviceOption, JobsOption, PixelsOption, app
 
 BLOCK = 64
 UNLIKE = "unlike anything seen"
@@ -57,6 +57,7 @@ def predict(
     ] = None,
     link: Annotated[bool, typer.Option("--link", help="With --sort-into: links in place of copies.")] = False,
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
 ) -> None:
@@ -77,7 +78,7 @@ def predict(
         printing(top, coverage is not None, as_json) as show,
         writing(output, classes, coverage is not None) as write,
         sorting(sort_into, link) as place,
-        machine(jobs, cache, max_pixels=max_pixels),
+        machine(jobs, cache, device=device, max_pixels=max_pixels),
         screen.counting("looking at images", len(found)) as step,
     ):
         for start in range(0, len(found), BLOCK):
