@@ -60,7 +60,8 @@ class SplitResult:
 class Evaluation:
     """All splits; ``splits`` are in the order of their seeds.
 
-    ``describing`` is the time in seconds that went into the features of all images before the first split.
+    ``describing`` is the time in seconds that went into the features of all images before the first split, ``command``
+    what was typed.
     """
 
     recipe: str
@@ -71,6 +72,7 @@ class Evaluation:
     mistakes: list[dict[str, Any]] = field(default_factory=list)
     reliability: list[dict[str, float]] = field(default_factory=list)
     describing: float = 0.0
+    command: str = ""
     confidence: list[np.ndarray] = field(default_factory=list, repr=False)
 
     @property

@@ -8,6 +8,7 @@ where the time went.  Figures are inline SVG.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,21 @@ from patchbag.replacing import replacing
 from patchbag.thumbnails import thumbnail
 
 THUMBNAILS = 24
+PAIRS = 8
 SMALL_SIDE = 96
 
 STYLE = """
 :root { --ink: #1d2733; --soft: #5b6876; --line: #dde3ea; --paper: #fff; --wash: #f6f8fa; --good: #1f7a5c; --bad: #b3402f; --blue: #2b66b1 }
+@media (prefers-color-scheme: dark) { :root { --ink: #e3e9ef; --soft: #9aa7b4; --line: #35404c; --paper: #1a222b; --wash: #12181f; --good: #5cc39c; --bad: #ec8472; --blue: #6ea8ee } }
 * { box-sizing: border-box }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--wash); margin: 0 }
-main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px }
+main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px } h1, h2, td, code { overflow-wrap: anywhere }
 h1 { font-size: 26px; margin: 0 0 4px } h2 { font-size: 18px; margin: 0 0 4px }
 p { margin: 0 0 12px; color: var(--soft) }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 20px 24px; margin-top: 20px }
 .figures { display: flex; flex-wrap: wrap; gap: 12px 40px; margin-top: 12px }
 .figures b { display: block; font-size: 28px; line-height: 1.2 } .figures span { color: var(--soft) }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 20px }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 20px }
 .pair section { margin-top: 20px } .pair + section { margin-top: 20px }
 svg { max-width: 100%; height: auto; display: block } svg text { font: 12px system-ui, sans-serif; fill: var(--ink) }
 .mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 14px }
@@ -44,6 +47,8 @@ svg { max-width: 100%; height: auto; display: block } svg text { font: 12px syst
 .no { color: var(--bad) } .yes { color: var(--good) }
 table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); font-weight: normal }
 td.number { text-align: right; font-variant-numeric: tabular-nums } th { color: var(--soft) }
+.made { font-size: 13px } .wide { overflow-x: auto } .wide svg { min-width: 560px }
+@media (max-width: 480px) { main { padding: 16px 10px 40px } section { padding: 14px 12px } .figures { gap: 10px 24px } .figures b { font-size: 22px } .mistakes { grid-template-columns: repeat(auto-fill, minmax(110px, 1fr)) } }
 details summary { cursor: pointer; color: var(--soft) } code { font-size: 13px }
 """
 
@@ -67,18 +72,21 @@ def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:
         (f"{100 * e.mean_accuracy:.1f}{spread} %", "mean per-class accuracy"),
         (f"{len(e.classes)}", "classes"),
         (f"{first.n_train} / {first.n_test}", "training / test images"),
-        (f"{100 * ece:.1f} %", "calibration error"),
+        (f"{100 * ece:.1f} %", "calibration error (see below)"),
     ]
     blocks = "".join(f"<div><b>{escape(a)}</b><span>{escape(b)}</span></div>" for a, b in figures)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)} · patchbag</title><style>{STYLE}</style></head><body><main>
 <h1>{escape(title)}</h1><p>recipe <b>{escape(e.recipe)}</b>; {escape(e.protocol)}</p>
+<p class="made">{made_html(e)}</p>
 <section><div class="figures">{blocks}</div></section>
-<section><h2>Confusion matrix</h2><p>Rows are the true classes; a cell is the share of that class's images, in percent.</p>{confusion_svg(e)}</section>
+<section><h2>Confusion matrix</h2><p>Rows are the true classes; a cell is the share of that class's images, in percent.</p><div class="wide">{confusion_svg(e)}</div></section>
+{pairs_html(e)}
 <div class="pair"><section><h2>Accuracy by class</h2><p>Mean over splits, best first.</p>{classes_svg(e)}</section>
 <section><h2>How sure is it?</h2><p>Of the images given a probability around x, the share that was right. On the diagonal the
-probabilities mean what they say.</p>{reliability_svg(e)}</section></div>
+probabilities mean what they say; the calibration error is how far from it the dots lie on average, each weighed by its
+share of the images: {100 * ece:.1f} % means that a stated 80 % is right in about {100 * max(0.8 - ece, 0):.0f} to {100 * min(0.8 + ece, 1):.0f} of 100 cases.</p>{reliability_svg(e)}</section></div>
 <section><h2>The surest mistakes</h2><p>Wrong answers with the highest stated probability: often two classes that look alike,
 or a label to look at again.</p>{mistakes_html(e)}</section>
 {prototypes_html(e)}
@@ -88,18 +96,48 @@ or a label to look at again.</p>{mistakes_html(e)}</section>
 </main></body></html>"""
 
 
+def made_html(e: Evaluation) -> str:
+    """When, by what and with which command."""
+    from patchbag import __version__
+
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, patchbag {__version__}"
+    return escape(made) + (f": <code>{escape(e.command)}</code>" if e.command else "")
+
+
+def pairs_html(e: Evaluation) -> str:
+    """The classes that are taken for one another most often."""
+    counts = e.confusion.astype(float)
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    np.fill_diagonal(share, 0)
+    order = np.argsort(-share, axis=None, kind="stable")[:PAIRS]
+    found = [divmod(int(k), len(e.classes)) for k in order if share.flat[k] > 0]
+    if not found:
+        return ""
+    rows = "".join(
+        f'<tr><td>{escape(e.classes[i])}</td><td>{escape(e.classes[j])}</td><td class="number">{100 * share[i, j]:.1f} %</td>'
+        f'<td class="number">{counts[i, j]:.0f}</td></tr>'
+        for i, j in found
+    )
+    head = "<tr><th>class</th><th>taken for</th><th>of its images</th><th>images, all splits</th></tr>"
+    return f"<section><h2>Most confused</h2><table>{head}{rows}</table></section>"
+
+
 def confusion_svg(e: Evaluation) -> str:
     """Heat map of the row-normalised confusion matrix."""
     counts = e.confusion.astype(float)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     n = len(e.classes)
     side = 34 if n <= 20 else 20 if n <= 40 else 8
-    named = n <= 40
-    left, top = (150, 96) if named else (4, 4)
-    parts = []
+    every = 1 if n <= 40 else 2  # rows of 8 pixels leave room for every other name
+    left, top = 150, 132
+    axis = 'style="fill:var(--soft)"'
+    parts = [
+        f'<text x="{left}" y="14" {axis}>predicted →</text>',
+        f'<text x="{left - 8}" y="{top - 8}" text-anchor="end" {axis}>true ↓</text>',
+    ]
     for i in range(n):
         y = top + i * side
-        if named:
+        if i % every == 0:
             parts.append(
                 f'<text x="{left - 8}" y="{y + side / 2 + 4}" text-anchor="end">{escape(_short(e.classes[i]))}</text>'
             )
@@ -109,18 +147,18 @@ def confusion_svg(e: Evaluation) -> str:
             )
         for j in range(n):
             value = share[i, j]
-            colour = _blend(value, (31, 122, 92) if i == j else (179, 64, 47))
+            colour = "var(--good)" if i == j else "var(--bad)"
             x = left + j * side
             tip = f"{e.classes[i]} → {e.classes[j]}: {100 * value:.1f} % ({counts[i, j]:.0f})"
             parts.append(
-                f'<rect x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" fill="{colour}"><title>{escape(tip)}</title></rect>'
+                f'<rect x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" style="fill:{colour};fill-opacity:{_strength(value):.2f}"><title>{escape(tip)}</title></rect>'
             )
             if side >= 34 and value >= 0.005:
-                ink = "#fff" if value > 0.5 else "#1d2733"
+                ink = "#fff" if value > 0.5 else "var(--ink)"
                 parts.append(
                     f'<text x="{x + side / 2}" y="{y + side / 2 + 4}" text-anchor="middle" style="fill:{ink}">{100 * value:.0f}</text>'
                 )
-    width, height = left + n * side + (70 if named else 4), top + n * side + 4
+    width, height = left + n * side + 70, top + n * side + 4
     return f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="confusion matrix">{"".join(parts)}</svg>'
 
 
@@ -133,8 +171,8 @@ def classes_svg(e: Evaluation) -> str:
     for i, name in enumerate(order):
         y, width = i * row, means[name] * bar
         parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(_short(name))}</text>')
-        parts.append(f'<rect x="{left}" y="{y + 4}" width="{bar}" height="14" fill="#eef2f6"/>')
-        parts.append(f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="14" fill="#2b66b1"/>')
+        parts.append(f'<rect x="{left}" y="{y + 4}" width="{bar}" height="14" style="fill:var(--line)"/>')
+        parts.append(f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="14" style="fill:var(--blue)"/>')
         parts.append(f'<text x="{left + bar + 8}" y="{y + 15}">{100 * means[name]:.1f}</text>')
     return f'<svg viewBox="0 0 {left + bar + 50} {len(order) * row}" role="img" aria-label="accuracy by class">{"".join(parts)}</svg>'
 
@@ -143,18 +181,18 @@ def reliability_svg(e: Evaluation) -> str:
     """Stated probability against the share that was right; the area of a dot is the share of images."""
     size, left, top = 300, 44, 10
     parts = [
-        f'<rect x="{left}" y="{top}" width="{size}" height="{size}" fill="none" stroke="#dde3ea"/>',
+        f'<rect x="{left}" y="{top}" width="{size}" height="{size}" style="fill:none;stroke:var(--line)"/>',
         f'<line x1="{left}" y1="{top + size}" x2="{left + size}" y2="{top}" stroke="#9aa7b4" stroke-dasharray="4 4"/>',
     ]
     points = [(left + r["confidence"] * size, top + (1 - r["accuracy"]) * size, r) for r in e.reliability]
     if len(points) > 1:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="#2b66b1" stroke-width="1.5"/>')
+        parts.append(f'<polyline points="{path}" style="fill:none;stroke:var(--blue);stroke-width:1.5"/>')
     for x, y, r in points:
         tip = f"stated {100 * r['confidence']:.0f} %, right {100 * r['accuracy']:.0f} %, {100 * r['share']:.1f} % of the images"
         radius = 3 + 14 * r["share"] ** 0.5
         parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#2b66b1" fill-opacity="0.75"><title>{tip}</title></circle>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" style="fill:var(--blue);fill-opacity:.75"><title>{tip}</title></circle>'
         )
     for tick in (0, 0.5, 1):
         parts.append(f'<text x="{left + tick * size}" y="{top + size + 18}" text-anchor="middle">{tick:g}</text>')
@@ -245,8 +283,6 @@ def _short(name: str, length: int = 20) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
-def _blend(value: float, colour: tuple[int, int, int]) -> str:
-    """White at 0, the colour at 1; small values are lifted so that they can be seen."""
-    strength = value**0.6 if value > 0 else 0.0
-    base = (244, 246, 249)
-    return "#" + "".join(f"{round(b + (c - b) * strength):02x}" for b, c in zip(base, colour))
+def _strength(value: float) -> float:
+    """Opacity of a cell; small values are lifted so that they can be seen, and a cell of none is still a cell."""
+    return float(max(value**0.6 if value > 0 else 0.0, 0.05))

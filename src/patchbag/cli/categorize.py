@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -127,6 +129,7 @@ def evaluate(
                     screen.say("the splits that are done are kept; the same command goes on from there")
                 raise
     result.recipe, result.describing = recipe, describing
+    result.command = shlex.join(["patchbag", *sys.argv[1:]])
     if pool:
         result.protocol += "; test images taught without their labels"
     print_evaluation(result)
