@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import pickle
 import resource
@@ -32,7 +33,7 @@ from typing import Any
 
 SLOW = 5.0  # seconds for one case
 LARGE = 1 << 30  # bytes of one child, libraries included
-HANGS = 90.0  # seconds without a word, compilation and the corpus included
+HANGS = 90.0  # seconds of work without a word, compilation and the corpus included
 RECYCLED = 4000  # cases of one child
 BLOCK = 500  # cases of a line of the journal
 
@@ -85,6 +86,14 @@ class Child:
         line, self.rest = self.rest.split(b"\n", 1)
         return line.decode()
 
+    def seconds(self) -> float:
+        """Processor time that it has used so far, where the system tells."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return math.inf
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def end(self) -> int:
         self.process.kill()
         if self.process.stdout is not None:
@@ -109,19 +118,22 @@ def run(
         findings.append((seed, what))
         write(seed=seed, finding=what)
 
-    begun = False
+    begun, heard = False, 0.0
     while (time.monotonic() < until and (most is None or seed < first + most)) or begun:
         line = child.line(HANGS)
+        if line is None and child.seconds() - heard < HANGS:
+            continue  # the machine is busy with others
+        heard = child.seconds()
         if line is None or (line == "" and begun):
             status = child.process.poll() if line == "" else None
             code = child.end() if status is None else status
             find("hangs" if line is None else f"crash: the process ended with {code}")
             counts["crash" if line == "" else "hang"] += 1
-            seed, begun, child = seed + 1, False, Child(script, seed + 1, more)
+            seed, begun, heard, child = seed + 1, False, 0.0, Child(script, seed + 1, more)
             continue
         if line == "":  # its share is done
             child.end()
-            child = Child(script, seed, more)
+            heard, child = 0.0, Child(script, seed, more)
             continue
         words = line.split(" ", 3)
         if words[1] == "begins":
@@ -136,7 +148,7 @@ def run(
         if int(words[2]) > LARGE:
             find(f"large: {int(words[2]) >> 20} MB")
             child.end()
-            child = Child(script, seed + 1, more)
+            heard, child = 0.0, Child(script, seed + 1, more)
         seed += 1
         if (seed - first) // BLOCK > written:
             written = (seed - first) // BLOCK

@@ -283,3 +283,56 @@ def test_colours_are_told_from_grey_and_from_a_trace_of_tint(rng):
     tinted = np.stack([grey, grey, np.minimum(grey, 252) + 3], axis=2).astype(np.uint8)
     assert not has_color(grey) and not has_color(tinted)
     assert has_color(rng.integers(0, 256, (40, 50, 3), np.uint8))
+
+
+def test_images_that_use_a_part_of_their_16_bits_keep_their_contrast():
+    levels = np.linspace(0, 255, 64 * 64).reshape(64, 64)
+    plain = load_image(levels.astype(np.uint8)).array.astype(float)
+    for wide in (levels / 2 + 100, levels * 16, levels + 1000):
+        found = load_image(wide.astype(np.uint16)).array
+        assert np.abs(found - plain).mean() < 3
+    full = (levels * 257).astype(np.uint16)
+    np.testing.assert_allclose(load_image(full).array, full / 257, rtol=1e-6)
+    dark = load_image(np.random.default_rng(0).integers(0, 3, (32, 32)).astype(np.uint16)).array
+    assert dark.max() < 64  # the noise of a black image is not blown up
+
+
+def test_postscript_is_not_handed_to_an_interpreter(tmp_path):
+    (tmp_path / "x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n")
+    with pytest.raises(ImageError, match="not an image in a format that can be read"):
+        load_image(tmp_path / "x.png")
+
+
+def test_what_decoding_would_take_is_bounded_unless_a_person_raises_it(monkeypatch):
+    from patchbag import images
+    from patchbag.runtime import runtime_context
+
+    picture = encoded(Image.new("RGB", (40, 30)))
+    monkeypatch.setattr(images, "MAX_BYTES", 1000)
+    with pytest.raises(ImageError, match=r"GB to decode, over the limit .* --max-pixels"):
+        load_image(picture)
+    with runtime_context(max_pixels=10_000):
+        assert load_image(picture).array.shape == (30, 40)
+    with runtime_context(max_pixels=100), pytest.raises(ImageError, match="over the limit of 100"):
+        load_image(picture)
+
+
+def test_files_of_telephones_and_cameras_say_what_they_need(tmp_path):
+    pytest.importorskip("patchbag")
+    (tmp_path / "x.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    (tmp_path / "x.nef").write_bytes(b"II*\0" + bytes(40))
+    with pytest.raises(ImageError, match=r"pip install patchbag\[heic\]|damaged"):
+        load_image(tmp_path / "x.heic")
+    with pytest.raises(ImageError, match=r"pip install patchbag\[raw\]|damaged"):
+        load_image(tmp_path / "x.nef")
+
+
+def test_a_large_picture_is_reduced_before_it_is_copied_and_stays_upright():
+    tall = Image.fromarray(np.tile(np.linspace(0, 255, 900).astype(np.uint8), (300, 1)))
+    exif = Image.Exif()
+    exif[274] = 6
+    file = io.BytesIO()
+    tall.save(file, "PNG", exif=exif)
+    found = load_image(file.getvalue(), max_side=60)
+    assert found.original_size == (300, 900) and found.array.shape == (60, 20)
+    assert found.array[0].mean() < 10 and found.array[-1].mean() > 245

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -179,3 +181,14 @@ def test_the_seed_decides_the_folds_and_the_solver(wide, monkeypatch, limit):
     x, y, _, _ = wide
     one, same, other = (LinearClassifier(C=1.0, random_state=s).fit(x[:, :20], y).temperature_ for s in (0, 0, 1))
     assert one == same != other
+
+
+def test_labels_of_two_kinds_are_an_error_and_one_extreme_row_does_not_run_for_ever():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(ValueError, match="some labels are texts"):
+        LinearClassifier().fit(X, ["a", 1] * 15)
+    X[7] = 1e8
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LinearClassifier(C=100.0, max_iter=1000).fit(X, np.arange(30) % 2)
+    assert np.isfinite(model.predict_proba(X)).all()

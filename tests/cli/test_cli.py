@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -385,3 +386,64 @@ def test_features_and_labels_are_chosen_by_name(picture_folder, tmp_path):
     result = run("evaluate", picture_folder, "-f", "sift,color", "-r", "words", "--splits", 1, "-j", 1, *branches)
     assert result.exit_code == 0 and "mean per-class accuracy" in result.output, result.output
     assert "must be some of sift," in str(run("train", picture_folder, "-f", "colour").exception)
+
+
+def test_control_characters_in_names_are_written_out():
+    assert screen.visible("cat\x1b[2J\x9b\n") == "cat\\x1b[2J\\x9b\n"
+
+
+def test_too_many_training_images_are_an_error_before_anything_is_described(picture_folder, monkeypatch):
+    monkeypatch.setattr("patchbag.cli.categorize.describe_labelled", lambda *a, **k: pytest.fail("described"))
+    result = run("evaluate", picture_folder, "-r", "words", "--train-per-class", 12)
+    assert isinstance(result.exception, ValueError) and "12 images: 12 for training leave none" in str(result.exception)
+
+
+def test_the_same_image_in_two_classes_is_named(picture_folder):
+    copy = picture_folder / "stripes" / "copy.png"
+    copy.write_bytes((picture_folder / "bars" / "00.png").read_bytes())
+    result = run("train", picture_folder, "-r", "words", "-j", 1, *SMALL)
+    assert "the same image has different labels: bars/00.png (bars) and stripes/copy.png (stripes)" in result.stderr
+
+
+def test_images_are_sorted_into_folders_and_that_is_taken_back(picture_folder, tmp_path):
+    run("train", picture_folder, "-o", "m", "-r", "words", "-j", 1, *SMALL)
+    for options in ([], ["--link"]):
+        result = run("predict", "m", picture_folder / "bars", "--sort-into", "sorted", "--reject", 0, "-j", 1, *options)
+        assert result.exit_code == 0, result.output
+        placed = list(Path("sorted").rglob("*.png"))
+        assert len(placed) == 12 and all(p.is_symlink() is bool(options) for p in placed)
+        (tmp_path / "sorted" / "bars" / "mine.txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "sorted" / "bars" / "mine.txt").write_text("mine")
+        assert "removed 12 files" in run("undo", "sorted").stdout
+        assert [p.name for p in Path("sorted").rglob("*") if p.is_file()] == ["mine.txt"]
+    assert len(list((picture_folder / "bars").iterdir())) == 12
+
+
+def test_an_evaluation_that_is_stopped_goes_on_where_it_was(picture_folder, monkeypatch):
+    from patchbag import evaluation
+
+    options = ["evaluate", picture_folder, "-r", "words", "--splits", 3, "-j", 1, "--train-per-class", 6, *SMALL]
+    whole = run(*options, "--json", "whole.json")
+    assert whole.exit_code == 0, whole.output
+    real, calls = evaluation._run_split, []
+
+    def stop(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(evaluation, "_run_split", stop)
+    assert "the splits that are done are kept" in run(*options).stderr
+    assert run(*options, "--json", "again.json").exit_code == 0
+    assert len(calls) == 4  # two, the one that was stopped, and that one again
+    figures = [json.loads(Path(name).read_text()) for name in ("whole.json", "again.json")]
+    for name in ("mean_accuracy", "confusion", "reliability", "mistakes"):
+        assert figures[0][name] == figures[1][name]
+
+
+def test_recipes_say_when_to_use_them_and_which_parameters_matter():
+    assert "you have few labels" in run("recipes").stdout
+    few, every = run("recipes", "fisher"), run("recipes", "fisher", "--all")
+    assert len(few.stdout.splitlines()) == 11 and "features.step" in few.stdout
+    assert len(every.stdout.splitlines()) > 25

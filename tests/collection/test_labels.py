@@ -273,3 +273,12 @@ def test_runs_at_the_same_time_and_edits_by_hand_lose_no_answer(tmp_path):
     mine.put("more.png", "dog")
     answers = LabelFile.open(path).answers
     assert len(answers) == 83 and answers["edited.png"] == "cow" and answers["0-39.png"] == answers["1-0.png"] == "cat"
+
+
+def test_labels_that_spreadsheets_would_calculate_are_written_as_text_and_read_as_they_were(tmp_path):
+    book = LabelFile(tmp_path / "labels.csv")
+    for i, label in enumerate(["=HYPERLINK(1)", "+a", "@b", "-1", "cat"]):
+        book.put(f"{i}.png", label)
+    text = book.path.read_text()
+    assert "'=HYPERLINK" in text and "'-1" not in text and "\n=" not in text
+    assert list(LabelFile.open(book.path).answers.values()) == ["=HYPERLINK(1)", "+a", "@b", "-1", "cat"]
