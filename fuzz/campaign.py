@@ -125,8 +125,8 @@ def run(
             continue  # the machine is busy with others
         heard = child.seconds()
         if line is None or (line == "" and begun):
-            status = child.process.poll() if line == "" else None
-            code = child.end() if status is None else status
+            code = child.process.wait() if line == "" else None
+            child.end()
             find("hangs" if line is None else f"crash: the process ended with {code}")
             counts["crash" if line == "" else "hang"] += 1
             seed, begun, heard, child = seed + 1, False, 0.0, Child(script, seed + 1, more)

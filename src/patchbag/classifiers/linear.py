@@ -40,7 +40,13 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import Fold, fit_temperature, left_out_folds
 from patchbag.classifiers.hinge import hinge_machines
-from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_machine_a_class, one_versus_rest
+from patchbag.classifiers.targets import (
+    as_labels,
+    encode_labels,
+    one_column_a_class,
+    one_machine_a_class,
+    one_versus_rest,
+)
 from patchbag.declared import Declared, floats, labels, real, size
 from patchbag.device import lies_elsewhere, like, product, to_host
 from patchbag.records import require_finite
@@ -180,7 +186,7 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
             X = self._check_tensor(X, reset=True)
             check_consistent_length(X, y)
         else:
-            X, y = validate_data(self, X, y, dtype=dtype)
+            X, y = validate_data(self, X, as_labels(y), dtype=dtype)
         self.classes_, targets = encode_labels(y)
         if self.rows != "vectors" and len(X) != X.shape[1]:
             raise ValueError(

@@ -51,7 +51,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from patchbag.classifiers.targets import encode_labels, one_machine_a_class, one_versus_rest
+from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a_class, one_versus_rest
 from patchbag.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
@@ -165,7 +165,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, X, as_labels(y), dtype=np.float64)
         self.classes_, labels = encode_labels(y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         X = replace_diagonal(X) if self.ignore_self else X

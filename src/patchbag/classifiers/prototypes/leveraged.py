@@ -39,7 +39,7 @@ from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
 from patchbag.classifiers.prototypes.edges import KERNELS, class_vectors, kernel_values, typical_width, vote_matrix
 from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.search import nearest, nearest_others
-from patchbag.classifiers.targets import encode_labels
+from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
@@ -134,7 +134,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=2)
+        X, y = validate_data(self, X, as_labels(y), dtype=(np.float64, np.float32), ensure_min_samples=2)
         self.classes_, codes = encode_labels(y)
         if self.kernel != "knn" and self._on_similarities() != (self.kernel == "similarity"):
             raise ValueError(
