@@ -46,3 +46,11 @@ def test_a_process_that_dies_is_counted_and_the_next_case_is_run(tmp_path):
     seed, counts, findings = campaign.run(str(script), 60, 0, journal, [], most=5)
     assert seed == 5 and counts == {"fine": 3, "crash": 1, "finding": 1}
     assert [number for number, _ in findings] == [2, 3] and campaign.last_seed(journal) == 5
+
+
+def test_extremes_that_once_gave_nan_or_raw_errors_are_answered_or_refused():
+    import numerics
+
+    case = numerics.prepare()
+    # GP and subnormal kernels, adaptation and integers, means of NaN, pyramid match and float16, statistics at 1e30
+    assert {case(seed) for seed in (451, 903, 974, 1380, 1729)} == {"answer", "ValueError"}

@@ -13,8 +13,8 @@ from typing import Any
 
 from patchbag.cli import screen
 
-# JPEG, PNG, GIF, WebP (and other RIFF), TIFF, BMP
-IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"BM")
+# JPEG, PNG, GIF, WebP (and other RIFF), TIFF and most raw files, BMP, PGM, PPM; AVIF and HEIC have theirs later
+IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"BM", b"P5", b"P6")
 
 
 TEMPORARY = "patchbag-run-"
@@ -96,7 +96,7 @@ def is_photograph(path: Path) -> bool:
             head = file.read(2048)
     except OSError:
         return False
-    return head.startswith(IMAGES) and b"Matplotlib" not in head
+    return (head.startswith(IMAGES) or head[4:8] == b"ftyp") and b"Matplotlib" not in head
 
 
 def check_output_folder(folder: Path) -> None:
