@@ -30,8 +30,8 @@ def forge_folder(folder: Path, manifest: str, rng: random.Random) -> None:
             file = rng.choice(sorted(folder.glob("*.npy")))
             if rng.random() < 0.1:
                 file.write_bytes(file.read_bytes()[: rng.randrange(200)])
-            else:
-                np.save(file, models.forge_array(np.load(file), rng))
+                return
+            np.save(file, models.forge_array(np.load(file), rng))
         else:
             tree = json.loads((folder / manifest).read_text())
             (folder / manifest).write_text(json.dumps(models.forge_tree(tree, [tree], rng)))

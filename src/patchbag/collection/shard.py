@@ -18,6 +18,20 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 POSITIONS = np.dtype(np.float32)
+DTYPES = (
+    "bool",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
 
 Images = Mapping[bytes, Sequence[np.ndarray]]  # values and positions by digest
 
@@ -62,6 +76,11 @@ class Shard(NamedTuple):
     dimension: int
     rows: int
     stamp: str
+
+    @property
+    def sound(self) -> bool:
+        """Whether an index that was forged could not have said this."""
+        return self.dtype in DTYPES and self.dimension >= 1 and self.rows >= 0
 
     @property
     def place(self) -> Path:

@@ -200,10 +200,15 @@ class Store:
     def _shards(self) -> list[Shard]:
         """All shards, the one unused for longest first."""
         query = "SELECT id, signature, dtype, dimension, rows, stamp FROM shards ORDER BY used"
-        return [Shard(self.folder, *row) for row in self._index.execute(query)]
+        found = [Shard(self.folder, *row) for row in self._index.execute(query)]
+        return [shard if shard.sound else shard._replace(dtype="uint8", rows=0, dimension=0) for shard in found]
 
     def _shard(self, signature: str) -> Shard | None:
-        return next((shard for shard in self._shards() if shard.signature == signature), None)
+        shard = next((shard for shard in self._shards() if shard.signature == signature), None)
+        if shard is not None and not shard.sound:
+            self._drop([shard])
+            return None
+        return shard
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

@@ -232,7 +232,11 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         """The index that :meth:`save` wrote."""
         index, params = NeighborIndex.open(path)
         generator = index.points.form.generator
-        found = cls(divergence=generator.name if generator.name in GENERATORS else generator, **params)
+        try:
+            found = cls(divergence=generator.name if generator.name in GENERATORS else generator, **params)
+            found._validate_params()
+        except TypeError as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
         found.index_ = index
         d = index.points.rows.shape[1]
         found.n_features_in_, found.n_samples_fit_ = d, len(index.points)

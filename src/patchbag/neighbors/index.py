@@ -195,22 +195,25 @@ class NeighborIndex:
     def open(cls, path: str | os.PathLike[str]) -> tuple[NeighborIndex, dict[str, Any]]:
         """An index that was saved, its arrays mapped from disk, and what was said about it."""
         arrays, manifest = open_index(path)
-        form, state = manifest["form"], manifest["state"]
-        precision = arrays.get("precision")
-        generator = find_generator(form["generator"]) if precision is None else mahalanobis(precision)
-        index = cls.__new__(cls)
+        try:
+            form, state = manifest["form"], manifest["state"]
+            precision = arrays.get("precision")
+            generator = find_generator(form["generator"]) if precision is None else mahalanobis(precision)
+            index = cls.__new__(cls)
 
-        def some(kind: str) -> dict[str, np.ndarray]:
-            return {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{kind}.")}
+            def some(kind: str) -> dict[str, np.ndarray]:
+                return {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{kind}.")}
 
-        index.points = Points(
-            Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
-        )
-        index.plan = Plan(**manifest["plan"])
-        index.removed = int(np.isinf(index.points.bias).sum())
-        index.tree = Tree(**some("tree")) if some("tree") else None
-        index.leaves = Leaves(**some("leaves")) if some("leaves") else None
-        index.sample = arrays.get("sample")
-        index.covered, index.algorithm = state["covered"], state["algorithm"]
-        index.costs = None if state["costs"] is None else tuple(state["costs"])
-        return index, manifest["about"]
+            index.points = Points(
+                Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
+            )
+            index.plan = Plan(**manifest["plan"])
+            index.removed = int(np.isinf(index.points.bias).sum())
+            index.tree = Tree(**some("tree")) if some("tree") else None
+            index.leaves = Leaves(**some("leaves")) if some("leaves") else None
+            index.sample = arrays.get("sample")
+            index.covered, index.algorithm = state["covered"], state["algorithm"]
+            index.costs = None if state["costs"] is None else tuple(state["costs"])
+            return index, manifest["about"]
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(f"{path} is damaged: its manifest does not describe an index ({error})") from error

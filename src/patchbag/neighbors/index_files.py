@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.array_files import open_arrays, save_arrays
-from patchbag.declared import Declared, check_declared, floats, integers
+from patchbag.declared import Choice, Declared, Many, check_declared, floats, integer, integers, real, size
 
 FORMAT = "patchbag-neighbors"
 VERSION = 1
@@ -52,6 +52,17 @@ ARRAYS: dict[str, Declared] = {
     "leaves.blur": floats("leaves", optional=True),
 }
 
+FACTS: dict[str, Declared] = {
+    "n": size("n"),
+    "generator": Choice(),
+    "mixing": real(low=0, high=1),
+    "smoothing": real(low=0),
+    "covered": integer(low=0, high="n"),
+    "algorithm": Choice(("brute", "ball", "vantage", "sample")),
+    "costs": Many(real(), optional=True),
+    "scale": Many(real(low=0), low=2),
+}
+
 
 def save_index(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], manifest: dict[str, Any]) -> Path:
     """Write arrays and a manifest to the folder ``path``."""
@@ -75,6 +86,10 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     try:
         sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
         check_tree(arrays, sizes)
+        form, state = manifest.get("form"), manifest.get("state")
+        if not isinstance(form, dict) or not isinstance(state, dict):
+            raise ValueError("its manifest does not describe an index")
+        check_declared(dict, form | state | {"n": sizes["n"]}, {}, {}, FACTS)
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {str(error).removeprefix('dict.')}") from None
     return arrays, manifest
