@@ -67,6 +67,7 @@ def make_channels(seed: int = 0) -> Channels:
 
 # public estimator -> an instance, and what it takes; what follows "query:" has no fit of this kind
 CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
+    "AdditiveClassifier": (lambda: patchbag.AdditiveClassifier(random_state=0), make_histograms),
     "AdditiveKernelPCA": (lambda: patchbag.AdditiveKernelPCA(random_state=0), make_histograms),
     "BagOfWords": (patchbag.BagOfWords, make_statistics),
     "BagPCA": (lambda: patchbag.BagPCA(2, random_state=0), make_bags),
@@ -85,6 +86,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "Gist": (lambda: patchbag.Gist(64), make_images),
     "HistogramKernel": (patchbag.HistogramKernel, make_histograms),
     "InnerProductKernel": (patchbag.InnerProductKernel, make_vectors),
+    "KernelPCAMap": (lambda: patchbag.KernelPCAMap(patchbag.HistogramKernel(), random_state=0), make_histograms),
     "KernelUnion": (lambda: patchbag.KernelUnion([("one", patchbag.InnerProductKernel())]), make_vectors),
     "LDAFisherVector": (lambda: patchbag.LDAFisherVector(2, random_state=0), make_statistics),
     "LateFusionClassifier": (lambda: patchbag.LateFusionClassifier([("one", LogisticRegression())]), make_vectors),
@@ -110,6 +112,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "PoolClassifier": (lambda: patchbag.PoolClassifier(random_state=0), make_vectors),
     "PolyaVector": (patchbag.PolyaVector, make_statistics),
     "PyramidMatchKernel": (lambda: patchbag.PyramidMatchKernel(n_levels=3, random_state=0), make_bags),
+    "RandomFourierMap": (lambda: patchbag.RandomFourierMap(n_components=6, random_state=0), make_histograms),
     "ReferenceWeights": (patchbag.ReferenceWeights, make_mixtures),
     "SMPSimilarity": (lambda: patchbag.SMPSimilarity(k=3), make_patches),
     "SetKernel": (patchbag.SetKernel, make_bags),

@@ -10,6 +10,7 @@ from .bags import as_bags as as_bags
 from .categorizer import Categorizer as Categorizer
 from .channels import Channel as Channel
 from .channels import Channels as Channels
+from .classifiers.additive import AdditiveClassifier as AdditiveClassifier
 from .classifiers.fusion import LateFusionClassifier as LateFusionClassifier
 from .classifiers.gaussian_process.classifier import GaussianProcessClassifier as GaussianProcessClassifier
 from .classifiers.linear import LinearClassifier as LinearClassifier
@@ -22,6 +23,8 @@ from .collection import Collection as Collection
 from .collection import open_collection as open_collection
 from .embeddings.additive import AdditiveKernelPCA as AdditiveKernelPCA
 from .embeddings.additive import SquareRootMap as SquareRootMap
+from .embeddings.kernel_pca import KernelPCAMap as KernelPCAMap
+from .embeddings.random_features import RandomFourierMap as RandomFourierMap
 from .encodings.base import StatisticsTransformer as StatisticsTransformer
 from .encodings.fisher import FisherVector as FisherVector
 from .encodings.latent_fisher import LatentFisherVector as LatentFisherVector

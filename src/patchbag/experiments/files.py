@@ -29,6 +29,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "retrieval": (("data", "at", "run"), ("name", "by")),
     "toy": ((), ()),
     "discount": ((), ()),
+    "eigenfunctions": ((), ()),
     "mixture-cost": ((), ()),
     "ripley": (("at",), ()),
     "uci": (("tables",), ()),

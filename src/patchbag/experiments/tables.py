@@ -79,12 +79,16 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
                 with runtime_context(seed=seed):
                     foreign[key] = pipeline["statistics"].fit(bags)
             pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
-    cv: Any = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=seed)
-    if "train_per_class" in spec:
-        cv = PerClassSplit(spec["train_per_class"], spec.get("test_per_class"), spec["splits"], seed)
     options: dict[str, Any] = {"seed": seed, "probabilities": False, "journal": journal, "progress": progress}
     options["pool"] = spec.get("pool", False)
-    results = compare(pipelines, X, collection.labels, cv=cv, **options)
+    results: dict[str, Evaluation] = {}
+    sizes = [run.get("train_per_class", spec.get("train_per_class")) for run in runs]
+    for size in dict.fromkeys(sizes):
+        cv: Any = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=seed)
+        if size is not None:
+            cv = PerClassSplit(size, spec.get("test_per_class"), spec["splits"], seed)
+        chosen = {run["name"]: pipelines[run["name"]] for run, own in zip(runs, sizes) if own == size}
+        results |= compare(chosen, X, collection.labels, cv=cv, **options)
     return [row_of(run, results[run["name"]]) for run in runs]
 
 
