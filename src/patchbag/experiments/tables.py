@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
@@ -63,7 +64,9 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
     others = {name: open_data(spec, data, name) for name in {run["universal"] for run in runs if "universal" in run}}
     pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
     described: dict[str, Any] = {}
-    X, foreign = {}, {}
+    X: dict[str, Any] = {}
+    foreign: dict[str, Any] = {}
+    counted: dict[str, Any] = {}
     for run in runs:
         pipeline = pipelines[run["name"]]
         features = joblib.hash(pipeline["features"])
@@ -78,7 +81,14 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
                 bags = others[run["universal"]].describe(pipeline["features"], on_error="raise").bags
                 with runtime_context(seed=seed):
                     foreign[key] = pipeline["statistics"].fit(bags)
-            pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
+            if not foreign[key].moments and not run.get("whole"):  # counts, few enough to be there for all splits
+                if key not in counted:
+                    progress(f"words of {len(collection)} images")
+                    counted[key] = foreign[key].transform(described[features])
+                X[run["name"]] = counted[key]
+                pipelines[run["name"]] = Pipeline(pipeline.steps[2:])
+            else:
+                pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
     options: dict[str, Any] = {"seed": seed, "probabilities": False, "journal": journal, "progress": progress}
     options["pool"] = spec.get("pool", False)
     results: dict[str, Evaluation] = {}
