@@ -130,7 +130,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 # public classes with tests of their own: they take folders, pools, kernels of pools, several labels per image, or
 # answer with neighbours
 BASES = {"FeatureExtractor", "Kernel", "StatisticsTransformer"}
-OTHERS = {"ActiveLearner", "BregmanNeighbors", "Categorizer", "GaussianProcessQuery", "MultilabelSVM", "PoolLearner"}
+OTHERS = {"ActiveLearner", "BregmanNeighbors", "Categorizer", "GaussianProcessQuery", "ImageClusters", "MultilabelSVM"}
+OTHERS |= {"PoolLearner"}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the counts vary no more than independent draws"),

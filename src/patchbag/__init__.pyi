@@ -69,6 +69,7 @@ from .recipes import add_recipe as add_recipe
 from .recipes import make_recipe as make_recipe
 from .registry import storable as storable
 from .runtime import runtime_context as runtime_context
+from .search.clusters import ImageClusters as ImageClusters
 from .search.index import SearchIndex as SearchIndex
 from .similarity.base import Kernel as Kernel
 from .similarity.definite import DefiniteKernel as DefiniteKernel

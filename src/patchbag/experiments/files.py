@@ -26,6 +26,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "voc": (("data", "run"), ("name", "recipe")),
     "active": (("data", "recipe", "criteria", "at"), ()),
     "pool": (("data", "recipe", "criteria", "at"), ()),
+    "clusters": (("data", "train_per_class", "run"), ("name", "recipe")),
     "retrieval": (("data", "at", "run"), ("name", "by")),
     "toy": ((), ()),
     "discount": ((), ()),

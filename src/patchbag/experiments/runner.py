@@ -43,6 +43,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from patchbag.experiments.clusters import cluster_table
 from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.neighbors import neighbor_study
 from patchbag.experiments.points import ripley_curves, uci_table
@@ -56,6 +57,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "voc": voc_table,
     "active": active_curves,
     "pool": pool_curves,
+    "clusters": cluster_table,
     "retrieval": retrieval_table,
     "toy": toy_example,
     "discount": discount_curves,
