@@ -119,6 +119,10 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "SparseLogisticClassifier": (lambda: patchbag.SparseLogisticClassifier(random_state=0), make_kernel),
     "SpatialPyramidMatch": (lambda: patchbag.SpatialPyramidMatch(4, random_state=0), make_bags),
     "SquareRootMap": (patchbag.SquareRootMap, make_histograms),
+    "StochasticLinearClassifier": (
+        lambda: patchbag.StochasticLinearClassifier(random_state=0),
+        make_vectors,
+    ),
     "UniversalMixture": (lambda: patchbag.UniversalMixture(3, random_state=0), make_bags),
     "UniversalNearestNeighbors": (lambda: patchbag.UniversalNearestNeighbors(3, random_state=0), make_vectors),
     "UniversalStatistics": (

@@ -19,6 +19,7 @@ from .classifiers.pool import PoolClassifier as PoolClassifier
 from .classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors as MulticlassLeveragedNeighbors
 from .classifiers.prototypes.universal import UniversalNearestNeighbors as UniversalNearestNeighbors
 from .classifiers.sparse_logistic import SparseLogisticClassifier as SparseLogisticClassifier
+from .classifiers.stochastic import StochasticLinearClassifier as StochasticLinearClassifier
 from .collection import Collection as Collection
 from .collection import open_collection as open_collection
 from .embeddings.additive import AdditiveKernelPCA as AdditiveKernelPCA
