@@ -42,11 +42,12 @@ from patchbag.runtime import check_random_state, parallel_njit
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
 TUNING = 5000
-BLOCK = (32, 128)  # samples, as many as classes within these limits
+BLOCK = (32, 64)  # samples, as many as classes within these limits
 STRIPE = 64  # neighbouring rows that are read together
 CHUNK = 32  # stripes
 CLASSES = 64  # that a worker of the compiled loops takes together
 SMALLEST = 1e-9
+DENSE = 0.05  # share of entries from which on a dense product is the faster one
 
 
 @parallel_njit(cache=True, nogil=True)
@@ -237,12 +238,13 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         b, n = len(codes), self.weights_.shape[1]
         w, v, u = self.factors_
         V, U = self.weights_[:-1], self.averages_[:-1]
-        if sparse.issparse(X):
+        if sparse.issparse(X) and X.nnz < DENSE * b * X.shape[1]:
             scores = np.zeros((b, n), np.float32)
             _sparse_scores(X.data, X.indices, X.indptr, V, scores)
             gram = (X @ X.T).toarray()
         else:
-            scores, gram = X @ V, X @ X.T
+            full = X.toarray() if sparse.issparse(X) else X
+            scores, gram = full @ V, full @ full.T
         scores = (scores + self.weights_[-1]) * w
         both = np.empty((b, 2 * n), np.float32)
         A, B = both[:, :n], both[:, n:]
