@@ -16,6 +16,7 @@ from patchbag.cli.files import check_outputs, describe_labelled, machine
 from patchbag.cli.options import (
     CacheOption,
     ClusterOption,
+    DeviceOption,
     FeaturesOption,
     FolderArgument,
     JobsOption,
@@ -39,6 +40,7 @@ def train(
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cluster: ClusterOption = None,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
     seed: SeedOption = 0,
 ) -> None:
@@ -52,7 +54,7 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = make_categorizer(recipe, features, settings, seed)
-    with machine(jobs, cache, cluster=cluster), settings_to_blame(settings):
+    with machine(jobs, cache, device=device, cluster=cluster), settings_to_blame(settings):
         images, described = describe_labelled(
             found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
         )
@@ -89,6 +91,7 @@ def evaluate(
     ] = None,
     report: Annotated[Path, typer.Option(help="The HTML report to write.")] = Path("patchbag-report.html"),
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
@@ -100,7 +103,7 @@ def evaluate(
     if pool and not categorizer.takes_unlabelled:
         raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
     check_outputs(json_path, report)
-    with machine(jobs, cache), settings_to_blame(settings):
+    with machine(jobs, cache, device=device), settings_to_blame(settings):
         started = time.perf_counter()
         found = open_collection(folder, labels)
         images, described = describe_labelled(found, categorizer.pipeline()["features"])
