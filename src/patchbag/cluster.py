@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The same work on a Dask cluster: descriptors, EM, statistics, Gram blocks, as jobs of ``runtime.parallel_map``.
+"""The same work on a Dask cluster: descriptors, statistics, Gram blocks, as jobs of ``runtime.parallel_map``.
 
     with cluster_context("tcp://scheduler:8786"):
         model.fit(paths, labels)
@@ -9,7 +9,8 @@ that order.  So the model has the same bits as on one machine, and a worker that
 which Dask gives to another one, and nothing else.  The caller keeps the store of features; workers read image files by
 the paths that it has, so that these must mean the same everywhere (a shared folder).
 
-There is no scheduler of ours: addresses are Dask's, and ``"local"`` is a cluster of processes on this machine.
+EM stays with the caller: it looks at one sample of descriptors again and again, and to send it takes longer than to
+compute.  There is no scheduler of ours: addresses are Dask's, and ``"local"`` is a cluster of processes here.
 """
 
 from __future__ import annotations
