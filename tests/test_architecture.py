@@ -14,7 +14,7 @@ ORDER = [
     ["runtime", "fingerprint", "special", "protocol", "metrics", "records", "registry", "replacing"],
     ["decoders", "declared"],
     ["images"],
-    ["device", "thumbnails"],
+    ["cluster", "device", "thumbnails"],
     ["array_files"],
     ["bag_files"],
     ["bags", "foreign"],

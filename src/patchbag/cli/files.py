@@ -51,9 +51,14 @@ def is_running(process: int) -> bool:
 
 @contextlib.contextmanager
 def machine(
-    jobs: int, keep: bool, seed: int | None = None, device: str = "cpu", max_pixels: Any = None
+    jobs: int,
+    keep: bool,
+    seed: int | None = None,
+    device: str = "cpu",
+    cluster: str | None = None,
+    max_pixels: Any = None,
 ) -> Iterator[None]:
-    """Workers, seed, device, limits, and the user's store of features or one that lasts as long as the command."""
+    """Workers (of a cluster), seed, device, limits, and the store of features: the user's, or one for this command."""
     from patchbag.runtime import runtime_context
 
     remove_forgotten()
@@ -61,6 +66,10 @@ def machine(
         prefix = f"{TEMPORARY}{os.getpid()}-"
         folder = None if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
         stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder, device=device, max_pixels=max_pixels))
+        if cluster is not None:
+            from patchbag.cluster import cluster_context
+
+            stack.enter_context(cluster_context(cluster, None if jobs == -1 else jobs))
         yield
 
 
