@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 import patchbag
-from patchbag import Bags, Channels
+from patchbag import Bags, Channels, storage
 
 N = 24
 LABELS = np.array(["a", "b", "c"])[np.arange(N) % 3]
@@ -224,10 +224,14 @@ class TestEstimator:
         one, whole = as_array(estimator.transform(X[2:3])), as_array(estimator.transform(X)[2:3])
         np.testing.assert_allclose(one, whole, rtol=1e-5, atol=1e-6)
 
-    def test_it_travels_to_another_process(self, name):
+    def test_it_travels_to_another_process_and_through_a_model_file(self, name, tmp_path):
         estimator, X = fitted(name)
         again = pickle.loads(pickle.dumps(estimator))
         np.testing.assert_array_equal(answer(again, X), answer(estimator, X))
+        kept = vars(estimator).keys()
+        loaded = storage.load(storage.save(estimator, tmp_path / "m"))
+        assert {key for key in kept if key.endswith("_") and key[0] != "_"} <= vars(loaded).keys()  # all are declared
+        np.testing.assert_array_equal(answer(loaded, X), answer(estimator, X))
 
     def test_it_stands_in_a_pipeline(self, name):
         make, data = CASES[name]
