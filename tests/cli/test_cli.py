@@ -77,7 +77,7 @@ def test_predictions_are_written_to_a_table_or_to_json_lines(model, picture_fold
     good = next(row for row in table if row["label"])
     assert float(good[f"p({good['label']})"]) == float(good["probability"])
     wrong = run("predict", model, picture_folder, "-o", tmp_path / "a.txt", "-j", 1)
-    assert wrong.exit_code == 1 and ".csv or .jsonl" in str(wrong.exception)
+    assert wrong.exit_code == 1 and ".csv, .jsonl or .parquet" in str(wrong.exception)
 
 
 def test_predictions_go_out_block_by_block(model, picture_folder, monkeypatch):
