@@ -210,7 +210,7 @@ class FullLatentFisherVector(LatentFisherVector):
         **LatentFisherVector._parameter_constraints,
         "universal": [GaussianParameters],
         "n_rounds": [Interval(Integral, 0, None, closed="left")],
-        "max_inference": [Interval(Integral, 1, None, closed="left")],
+        "max_inference": [Interval(Integral, 1, 10_000, closed="both")],
         "tol_inference": [Interval(Real, 0, None, closed="left")],
     }
 

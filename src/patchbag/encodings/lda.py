@@ -249,7 +249,7 @@ class LDAFisherVector(StatisticsTransformer):
         "count_scale": [Interval(Real, 0, None, closed="neither")],
         "per_cell": ["boolean"],
         "n_rounds": [Interval(Integral, 0, None, closed="left")],
-        "max_inference": [Interval(Integral, 1, None, closed="left")],
+        "max_inference": [Interval(Integral, 1, 10_000, closed="both")],
         "inference_tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
