@@ -23,6 +23,7 @@ ORDER = [
     ["embeddings"],
     ["classifiers"],
     ["active"],
+    ["explain"],
     ["collection"],
     ["memory", "settings", "storage", "voc"],
     ["stages"],

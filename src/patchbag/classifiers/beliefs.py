@@ -147,17 +147,32 @@ class PoolBeliefs:
         weights = cho_solve(self._factors[self.trust], sums, check_finite=False)
         return np.asarray(weights - solved.T @ _correction(rows @ solved.T, rows @ weights, self.trust))
 
+    def shares(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images that teach (m,), labelled ones first, and what each says (m, C) of a prepared vector ``x (d,)``: its
+        scores are their sum.
+        """
+        soft, true = self._soft_targets(self.images, self.codes), _true_targets(self.codes)
+        rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
+        whole = cho_solve(self._factors[self.trust], x, check_finite=False)[:, None]
+        inverse = (whole - solved.T @ _correction(rows @ solved.T, rows @ whole, self.trust))[:, 0]
+        taught = np.float32(self.trust) * self._speaks_for * (self._vectors @ inverse)[:, None] * soft
+        return np.concatenate([self.images, self._taught]), np.vstack([(rows @ inverse)[:, None] * true, taught])
+
     def _targets(self, labels: np.ndarray, codes: np.ndarray, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Σ x q' (d, C) over the images without a label, and q (n, C) of those with one; from one in ``every`` image
         that teaches.
         """
-        images, taught = self.images[labels], self._taught[::every]
+        soft = self._soft_targets(self.images[labels], codes, every)
+        return self._speaks_for * np.float32(every) * (self._vectors[::every].T @ soft), _true_targets(codes)
+
+    def _soft_targets(self, images: np.ndarray, codes: np.ndarray, every: int = 1) -> np.ndarray:
+        """(m, C) q of the images that teach, given labels of some; 0 for those with one."""
+        taught = self._taught[::every]
         soft = soften(directions(self._teachers[::every] @ diffused_weights(self.basis, images, codes)), SOFTNESS)
         soft -= np.float32(1.0 / soft.shape[1])
         place = np.minimum(np.searchsorted(taught, images), len(taught) - 1)
         soft[place[taught[place] == images]] = 0.0
-        true = one_hot(codes).astype(np.float32) - np.float32(1.0 / soft.shape[1])
-        return self._speaks_for * np.float32(every) * (self._vectors[::every].T @ soft), true
+        return np.asarray(soft)
 
     # --- what the labels choose ----------------------------------------------------------------------------------
 
@@ -205,6 +220,11 @@ class PoolBeliefs:
                 scores[trust].append(held)
             classes.append(self.codes[outside])
         return np.concatenate(classes), {trust: np.vstack(parts) for trust, parts in scores.items()}
+
+
+def _true_targets(codes: np.ndarray) -> np.ndarray:
+    true = one_hot(codes).astype(np.float32)
+    return np.asarray(true - np.float32(1.0 / true.shape[1]))
 
 
 def diffused_weights(basis: DiffusionBasis, images: np.ndarray, codes: np.ndarray) -> np.ndarray:
