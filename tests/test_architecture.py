@@ -32,6 +32,7 @@ ORDER = [
     ["categorizer", "evaluation"],
     ["report"],
     ["experiments", "demo"],
+    ["page"],
     ["cli"],
     ["__main__"],
 ]

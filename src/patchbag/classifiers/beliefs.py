@@ -196,20 +196,12 @@ class PoolBeliefs:
         """Classes (n',) of the labels that can be left out, and their scores (n', C) for every ρ; -inf for a class that
         no label is left of.
         """
-        parts = np.empty(len(self.codes), int)
-        # labels of a class go to different parts as far as they can
-        parts[np.argsort(self.codes, kind="stable")] = np.arange(len(self.codes)) % FOLDS
         rows = self.graph.vectors[self.images]
         solutions = {trust: self._solutions(trust) for trust in TRUST}
         products = {trust: rows @ solved.T for trust, solved in solutions.items()}
-        classes = [np.empty(0, int)]
         scores = {trust: [np.empty((0, self.n_classes))] for trust in TRUST}
-        for part in range(FOLDS):
-            inside = np.flatnonzero(parts != part)
-            outside = np.flatnonzero((parts == part) & np.isin(self.codes, self.codes[inside]))
+        for inside, outside in self._left_out_parts():
             kept, codes = np.unique(self.codes[inside], return_inverse=True)
-            if not len(outside) or len(kept) < 2:
-                continue
             moment, true = self._targets(inside, codes, max(1, len(self._taught) // CHOOSING))
             for trust, solved in solutions.items():
                 predicted = solved @ (np.float32(trust) * moment + rows[inside].T @ true)
@@ -218,8 +210,24 @@ class PoolBeliefs:
                 held = np.full((len(outside), self.n_classes), -np.inf)
                 held[:, kept] = predicted[outside] - product[np.ix_(outside, inside)] @ rest
                 scores[trust].append(held)
-            classes.append(self.codes[outside])
-        return np.concatenate(classes), {trust: np.vstack(parts) for trust, parts in scores.items()}
+        return self.codes[self.left_out()], {trust: np.vstack(parts) for trust, parts in scores.items()}
+
+    def left_out(self) -> np.ndarray:
+        """Which of the labels :meth:`left_out_scores` are of, by their places in ``images``."""
+        return np.concatenate([np.empty(0, int), *(outside for _, outside in self._left_out_parts())])
+
+    def _left_out_parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Labels to learn from, and those to predict; of classes that are in both."""
+        parts = np.empty(len(self.codes), int)
+        # labels of a class go to different parts as far as they can
+        parts[np.argsort(self.codes, kind="stable")] = np.arange(len(self.codes)) % FOLDS
+        found = []
+        for part in range(FOLDS):
+            inside = np.flatnonzero(parts != part)
+            outside = np.flatnonzero((parts == part) & np.isin(self.codes, self.codes[inside]))
+            if len(outside) and len(np.unique(self.codes[inside])) > 1:
+                found.append((inside, outside))
+        return found
 
 
 def _true_targets(codes: np.ndarray) -> np.ndarray:

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The model that learns while people label: every answer is learned at once, and changes the next question.
+
+A thread of its own takes labels in as they come, several at a time where they come faster than it learns.  It knows a
+*pool* of described images: all of them, or where they are more than ``POOL``, those with a label and others by chance
+(the rest is predicted by the classifier that the pool has taught).  The pool is made anew, in the background, when
+twice as many images are described, and learns the labels again when one is taken back: a learner cannot forget.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from patchbag.active.pool_learner import PoolLearner
+from patchbag.page.album import Album
+from patchbag.similarity.graph.image_graph import ImageGraph
+
+POOL = 10_000
+QUIET = 0.3  # seconds without a label after which predictions are brought up to date
+
+Update = tuple[int, int, int]  # image, label before and after: -1 for none, -2 for skipped
+
+
+@dataclass
+class Pool:
+    """Images that are learned from: their numbers ``ids``, where each is (``at``), and the learner of them."""
+
+    ids: np.ndarray
+    learner: PoolLearner
+    at: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.at = {int(image): row for row, image in enumerate(self.ids)}
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the model thinks: of images ``ids``, probabilities ``p (n, C)`` of ``classes``, and of a class not seen.
+
+    The arrays ``best``, ``probability``, ``doubt`` are by number of the image; -1 where nothing is known.
+    """
+
+    version: int
+    ids: np.ndarray
+    classes: list[int]
+    p: np.ndarray
+    novelty: np.ndarray
+    best: np.ndarray
+    probability: np.ndarray
+    doubt: np.ndarray
+
+
+class LiveModel:
+    """Learns the labels of an album.
+
+    Parameters
+    ----------
+    seed : of everything random
+    tell : called with each new state of the model, in its thread
+    """
+
+    def __init__(self, album: Album, seed: int, tell: Callable[[], None]) -> None:
+        self.album = album
+        self.seed = seed
+        self.lock = threading.RLock()
+        self.pool: Pool | None = None
+        self.ranking: list[int] = []  # images to ask for, best first
+        self.version = 0
+        self.learned = 0  # version of the album that is learned
+        self.predictions: Predictions | None = None
+        self.spread: Callable[[Pool], tuple[np.ndarray, np.ndarray]] | None = None
+        self._tell = tell
+        self._news = threading.Condition()
+        self._inbox: list[tuple[list[Update], int]] = []
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="patchbag-model", daemon=True)
+        album.listeners.append(self._hear)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._news:
+            self._stopped = True
+            self._news.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(10)
+
+    @property
+    def ready(self) -> bool:
+        return self.pool is not None
+
+    def _hear(self, updates: list[Update], version: int) -> None:
+        with self._news:
+            self._inbox.append((updates, version))
+            self._news.notify_all()
+
+    def wait_for(self, version: int, seconds: float) -> bool:
+        """Whether the model has learned what the album knew in this version, after so many seconds at most."""
+        with self._news:
+            return self._news.wait_for(lambda: self.learned >= version or self._stopped or not self.ready, seconds)
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                told = self._news.wait_for(lambda: self._inbox or self._stopped, None if self._told() else QUIET)
+                if self._stopped:
+                    return
+                inbox, self._inbox = self._inbox, []
+            if inbox:
+                with self.lock:
+                    if self.pool is not None:
+                        self._learn(self.pool, [update for updates, _ in inbox for update in updates])
+                    with self._news:
+                        self.learned = max(self.learned, inbox[-1][1])
+                        self._news.notify_all()
+            elif not told:
+                self._predict()
+
+    def _told(self) -> bool:
+        return self.pool is None or (self.predictions is not None and self.predictions.version == self.version)
+
+    def _learn(self, pool: Pool, updates: list[Update]) -> None:
+        final = {image: (old, new) for image, old, new in reversed(updates)}
+        first = {image: old for image, old, _ in reversed(updates)}
+        last = {image: new for image, _, new in updates}
+        final = {image: (first[image], last[image]) for image in last if image in pool.at}
+        plain = all(old == -1 or (old == -2 and new >= 0) for old, new in final.values())
+        if not final:
+            return
+        if plain:
+            taught = [image for image in final if final[image][1] >= 0]
+            skipped = [image for image in final if final[image][1] == -2]
+            if taught:
+                pool.learner.teach([pool.at[i] for i in taught], [final[i][1] for i in taught])
+            pool.learner.skip([pool.at[i] for i in skipped])
+        else:
+            pool = self.pool = Pool(pool.ids, self._fit(pool.learner.graph_, pool.ids))
+        self._rank(pool)
+
+    def _fit(self, graph: ImageGraph, ids: np.ndarray) -> PoolLearner:
+        with self.album.lock:
+            labels, skipped = self.album.label[ids].tolist(), self.album.skipped[ids] | self.album.gone[ids]
+        known = [None if label < 0 else label for label in labels]
+        return PoolLearner(random_state=self.seed).fit(graph, known).skip(np.flatnonzero(skipped))
+
+    def take(self, graph: ImageGraph, ids: np.ndarray) -> None:
+        """Go on with another pool."""
+        learner = self._fit(graph, ids)
+        with self.lock:
+            self.pool = Pool(ids, learner)
+            with self._news:
+                late = [update for updates, _ in self._inbox for update in updates]
+                self._inbox, self.learned = [], max([self.learned, *(version for _, version in self._inbox)])
+            # what was said while it learned
+            self._learn(self.pool, [u for u in late if u[0] in self.pool.at and self._missed(self.pool, u)])
+            self._rank(self.pool)
+        self._predict()
+        with self._news:
+            self._news.notify_all()
+
+    @staticmethod
+    def _missed(pool: Pool, update: Update) -> bool:
+        row = pool.at[update[0]]
+        known = pool.learner.labels_.get(row, -1)
+        return known != update[2]
+
+    def _rank(self, pool: Pool) -> None:
+        """Which images to ask for: the learner's choice, then the best of other clusters."""
+        self.version += 1
+        learner = pool.learner
+        if not learner.available_.any():
+            self.ranking = []
+            return
+        (best,), (utilities,) = learner.query(return_utilities=True)
+        order = np.argsort(-np.nan_to_num(utilities, nan=-np.inf), kind="stable")[: 64 * 32]
+        order = order[np.isfinite(utilities[order])]
+        clusters = learner.clusters_[order]
+        first = np.sort(np.unique(clusters, return_index=True)[1])
+        rows = dict.fromkeys([int(best), *order[first].tolist(), *order.tolist()])
+        self.ranking = [int(pool.ids[row]) for row in rows]
+
+    # --- what it thinks ----------------------------------------------------------------------------------------------
+
+    def _predict(self) -> None:
+        with self.lock:
+            pool, version = self.pool, self.version
+            if pool is None:
+                return
+            classes = [int(c) for c in pool.learner.classes_]
+            novelty = pool.learner.novelty()
+            p = pool.learner.predict_proba() if classes else np.zeros((len(pool.ids), 0))
+            n = len(self.album)
+        ids, p = pool.ids, p.astype(np.float32)
+        if self.spread is not None:
+            more, their = self.spread(pool)
+            ids, p = np.append(ids, more), np.vstack([p, their[:, : p.shape[1]]])
+            novelty = np.append(novelty, np.zeros(len(more)))
+        best, probability = np.full(n, -1, np.int32), np.full(n, -1.0, np.float32)
+        doubt = np.full(n, -1.0, np.float32)
+        if classes:
+            top = p.argmax(axis=1)
+            best[ids] = np.array(classes)[top]
+            probability[ids] = (1 - novelty) * p[np.arange(len(p)), top]
+        doubt[ids] = 1.0 - np.where(probability[ids] >= 0, probability[ids], 0.0)
+        self.predictions = Predictions(version, ids, classes, p, novelty, best, probability, doubt)
+        self._tell()
+
+    def probabilities(self, image: int) -> tuple[list[dict[str, Any]], float]:
+        """Probabilities of the classes of an image, best first, and of a class not seen; as of the latest answer."""
+        with self.lock:
+            pool = self.pool
+            if pool is None or image not in pool.at:
+                found = self.predictions
+                where = np.flatnonzero(found.ids == image) if found is not None else np.empty(0, int)
+                if found is None or not len(where):
+                    return [], 0.0
+                p, new, classes = found.p[where[0]], float(found.novelty[where[0]]), found.classes
+            else:
+                row, learner = pool.at[image], pool.learner
+                classes = [int(c) for c in learner.classes_]
+                p, new = (learner.predict_proba()[row], float(learner.novelty()[row])) if classes else ([], 1.0)
+        listed = sorted(zip(classes, ((1 - new) * np.asarray(p)).tolist()), key=lambda pair: -pair[1])
+        return [{"label": c, "p": round(value, 4)} for c, value in listed if c in self.album.classes], round(new, 4)
+
+    def accuracy(self) -> dict[str, Any] | None:
+        """Expected accuracy on the images without a label, with its interval of 90 %."""
+        with self.lock:
+            if self.pool is None:
+                return None
+            error, labels = self.pool.learner.error(), self.pool.learner.n_labels_
+        if not error.expected >= 0:
+            return None
+        return {
+            "labels": labels,
+            "expected": round(1 - error.expected, 4),
+            "low": round(1 - error.high, 4),
+            "high": round(1 - error.low, 4),
+        }
+
+    def hint(self) -> dict[str, Any]:
+        with self.lock:
+            if self.pool is None:
+                return {"stop": False, "reason": "no image is described yet"}
+            hint = self.pool.learner.stopping_hint()
+        return {"stop": bool(hint.stop), "reason": hint.reason}
+
+    def idle(self, seconds: float = 30.0) -> bool:
+        """Wait until everything said so far is learned and predicted."""
+        end = time.time() + seconds
+        while time.time() < end:
+            if not self._inbox and self._told():
+                return True
+            time.sleep(0.01)
+        return False
