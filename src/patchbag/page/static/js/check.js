@@ -73,7 +73,7 @@ function card(id, lines, actions) {
     next?.querySelector("button")?.focus();
   };
   const buttons = actions.map(([text, work, kind = "small"]) => button(text, async () => ((await work()) === null ? null : done()), { kind }));
-  box.append(thumbLink(id), h("div", { class: "stack tight" }, lines, h("div", { class: "row wrap" }, buttons)));
+  box.append(thumbLink(id, []), h("div", { class: "stack tight" }, lines, h("div", { class: "row wrap" }, buttons)));
   return box;
 }
 

@@ -91,7 +91,7 @@ export class Grid {
   _arrange() {
     const width = this.element.clientWidth;
     if (!width) return;
-    const columns = Math.max(1, Math.floor((width + GAP) / (this.side + GAP)));
+    const columns = Math.max(2, Math.floor((width + GAP) / (this.side + GAP)));
     this.tile = Math.floor((width - GAP * (columns - 1)) / columns);
     this.layout = new Layout(this.ids.length, this.groupList, columns, this.tile + LINE + GAP);
     this.space.style.height = `${this.layout.height}px`;

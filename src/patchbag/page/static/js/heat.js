@@ -32,6 +32,7 @@ export class Canvas {
     this.heat = h("canvas", { class: "heat", "aria-hidden": "true" });
     this.frame = h("div", { class: "rectangle", hidden: true });
     this.element = h("div", { class: "picture" }, this.image, this.heat, this.frame);
+    this.image.addEventListener("load", () => this.element.style.setProperty("--ratio", this.image.naturalWidth / this.image.naturalHeight));
     this.element.addEventListener("pointerdown", (event) => this._down(event));
   }
 

@@ -100,7 +100,7 @@ export async function mount(root, address) {
 
   function voter(one) {
     const name = h("span", { class: "cut" }, one.label === null || one.label === undefined ? "no label" : nameOf(one.label));
-    return thumbLink(one.id, h("span", { class: "chip" }, name), h("small", { class: one.weight >= 0 ? "good" : "bad" }, signed(one.weight)));
+    return thumbLink(one.id, [h("span", { class: "chip" }, name), h("small", { class: one.weight >= 0 ? "good" : "bad" }, signed(one.weight))]);
   }
 
   function drawHeat() {

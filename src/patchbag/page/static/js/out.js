@@ -24,7 +24,7 @@ export async function mount(root) {
   const folders = card("Sorted folders", "Images with a label, in one folder per class, as other tools read them.", h("div", { class: "choices" }, HOW.map(([how, name, text]) => h("div", { class: "choice" }, button(name, () => sort(how, text), { kind: how === "copy" ? "primary" : "" }), h("span", { class: "soft" }, text)))));
   const trained = card("Model and report", "The model sorts other folders: patchbag predict. The report is one HTML file.", made);
   const incoming = card("Labels from elsewhere", "Images are found by their name. One undo takes an import back.", h("div", { class: "row wrap" }, IMPORTS.map(importer)));
-  root.append(h("div", { class: "page" }, h("h1", {}, "Out"), h("div", { class: "cards" }, labels, folders, trained, incoming)));
+  root.append(h("div", { class: "page" }, h("h1", {}, "Out"), h("div", { class: "cards two" }, labels, folders, trained, incoming)));
   const stop = on("progress", ({ done, total }) => done >= total && refresh());
   const timer = setInterval(() => made.dataset.running && refresh(), 1500);
   await refresh();

@@ -79,7 +79,7 @@ export class Picker {
       const key = h("kbd", { class: one.key ? "" : "none" }, one.key ?? "");
       row.replaceChildren(h("span", { class: "pick-bar", style: { background: one.color } }), key, dot(one.color), h("span", { class: "cut" }, one.name), h("small", {}, amount));
     }
-    row.firstChild.style.transform = `scaleX(${this.chances ? (p ?? 0) : 0})`;
+    row.firstChild.style.transform = `scaleX(${this.chances && p >= 0.005 ? p : 0})`;
     return row;
   }
 

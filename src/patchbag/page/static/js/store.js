@@ -40,6 +40,7 @@ export function need(ids) {
 async function fetchWanted() {
   timer = null;
   const ids = [...wanted].slice(-BATCH); // the latest are what is on the screen
+  if (!ids.length) return;
   ids.forEach((id) => {
     wanted.delete(id);
     asked.add(id);

@@ -66,9 +66,9 @@ export function makeTile(tag = "div", properties = {}) {
 }
 
 /** A picture that is a link to the image; `below` are elements under it. */
-export function thumbLink(id, ...below) {
+export function thumbLink(id, below = null) {
   const tile = makeTile("a", { href: `#/image/${id}`, class: "tile still" });
-  const fill = () => fillTile(tile, id, below.length ? () => below : null);
+  const fill = () => fillTile(tile, id, below && (() => below));
   tile.fill = fill;
   fill();
   return tile;
