@@ -19,6 +19,7 @@ import numpy as np
 from sqlalchemy import bindparam, select, update
 
 from patchbag.collection.folder import CollectionError, is_class_name
+from patchbag.page import sorting
 from patchbag.page.database import Database, classes, images, votes
 from patchbag.page.journal import DONE, UNDONE, Action, Change, Journal, inverse, name_bytes
 
@@ -132,16 +133,26 @@ class Album:
             turned = {key for kind, key, before, _ in wanted if kind == "vote" and before is not None}
             kept = {c for i, said in self.votes.items() for who, (c, _) in said.items() if (i, who) not in turned}
             changes = [c for c in wanted if self._is(c) and not (c[0] == "class" and c[3] is None and c[1] in kept)]
-            changes = self.move_files(changes)
+            changes = self.make_files(changes)
             self.journal.apply(action, changes, UNDONE if state == DONE else DONE)
             self._take_up(changes)
             return action, changes, len(wanted) - len(changes)
 
-    def move_files(self, changes: list[Change]) -> list[Change]:
-        """Move the files that changes tell of; those that cannot be moved are left out."""
-        from patchbag.page.sorting import move_file
+    def make_files(self, changes: list[Change]) -> list[Change]:
+        """Move, copy or remove the files that changes tell of; what cannot be done is left out."""
 
-        return [c for c in changes if c[0] != "file" or move_file(self.root, c[2], c[3])]
+        def made(kind: str, key: Any, before: Any, after: Any) -> bool:
+            if kind == "file":
+                return sorting.move_file(self.root, before, after)
+            if kind == "export":
+                return (
+                    sorting.remove_folder(self.root, key)
+                    if after is None
+                    else sorting.write_folder(self.root, key, *after)
+                )
+            return True
+
+        return [change for change in changes if made(*change)]
 
     def _is(self, change: Change) -> bool:
         """Whether things are as they were before a change."""
@@ -149,6 +160,8 @@ class Album:
         if kind == "vote":
             found = self.votes.get(key[0], {}).get(key[1])
             return found == before if found is None or before is None else found[0] == before[0]
+        if kind == "export":
+            return sorting.output(self.root, key).exists() == (before is not None)
         return bool((self.classes.get(key) if kind == "class" else self.names[key]) == before)
 
     def _take_up(self, changes: list[Change]) -> None:
@@ -167,7 +180,7 @@ class Album:
                 self.classes.pop(key, None)
                 if after is not None:
                     self.classes[key] = dict(after)
-            else:
+            elif kind == "file":
                 self.names[key] = after
         for image in touched:
             self._judge(image)

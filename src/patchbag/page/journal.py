@@ -4,6 +4,7 @@
     ("vote", (image, who), before, after)    a label and when it was given; None for none
     ("class", id, before, after)             name, color, key, position; None where there is no such class
     ("file", image, before, after)           its path in the folder
+    ("export", name, before, after)          a folder of the output: how, and from where to where
 
 An action, and the changes it makes, are one transaction.  To undo it is to make the changes the other way round, where
 things still are as it left them; what somebody has changed since is left alone and counted.
@@ -88,7 +89,7 @@ class Journal:
 
 
 def count_images(changes: list[Change]) -> int:
-    return len({key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind != "class"})
+    return len({key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind in ("vote", "file")})
 
 
 def inverse(changes: list[Change]) -> list[Change]:

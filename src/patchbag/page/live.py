@@ -33,6 +33,7 @@ class Pool:
 
     ids: np.ndarray
     learner: PoolLearner
+    steps: list[Any] | None = None  # of the recipe, fitted, that made the vectors
     at: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +144,7 @@ class LiveModel:
                 pool.learner.teach([pool.at[i] for i in taught], [final[i][1] for i in taught])
             pool.learner.skip([pool.at[i] for i in skipped])
         else:
-            pool = self.pool = Pool(pool.ids, self._fit(pool.learner.graph_, pool.ids))
+            pool = self.pool = Pool(pool.ids, self._fit(pool.learner.graph_, pool.ids), pool.steps)
         self._rank(pool)
 
     def _fit(self, graph: ImageGraph, ids: np.ndarray) -> PoolLearner:
@@ -152,11 +153,11 @@ class LiveModel:
         known = [None if label < 0 else label for label in labels]
         return PoolLearner(random_state=self.seed).fit(graph, known).skip(np.flatnonzero(skipped))
 
-    def take(self, graph: ImageGraph, ids: np.ndarray) -> None:
+    def take(self, graph: ImageGraph, ids: np.ndarray, steps: list[Any] | None = None) -> None:
         """Go on with another pool."""
         learner = self._fit(graph, ids)
         with self.lock:
-            self.pool = Pool(ids, learner)
+            self.pool = Pool(ids, learner, steps)
             with self._news:
                 late = [update for updates, _ in self._inbox for update in updates]
                 self._inbox, self.learned = [], max([self.learned, *(version for _, version in self._inbox)])

@@ -61,6 +61,11 @@ class Pictures:
             partial.unlink(missing_ok=True)
         return made
 
+    def size(self, image: int) -> tuple[int, int]:
+        """Width and height of an image."""
+        self.large(image, SMALL)
+        return self._album.shape[image]
+
     def large(self, image: int, side: int) -> bytes:
         name = self._album.names[image]
         made, self._album.shape[image] = jpeg(inside(self._album.root, name), side, name)

@@ -30,7 +30,9 @@ from patchbag.page.describing import Child, describe_names, make_pipeline
 from patchbag.page.events import Events
 from patchbag.page.finder import Finder
 from patchbag.page.journal import DONE, UNDONE
+from patchbag.page.layout import Map
 from patchbag.page.live import POOL, LiveModel
+from patchbag.page.outputs import Products
 from patchbag.page.pictures import Pictures
 from patchbag.page.questions import Questions
 from patchbag.runtime import runtime_context, store_folder
@@ -81,6 +83,8 @@ class Page:
         self.model = LiveModel(self.album, seed, self._model_changed)
         self.checks = Checks(self.album, self.model)
         self.finder = Finder(self.album, self.model)
+        self.map = Map(self.model)
+        self.products = Products(self)
         self.questions = Questions(self.album, self.model)
         self.pictures = Pictures(self.album, self.store / "thumbnails" / _name_of(self.root))
         self.described: set[int] = set()
@@ -165,21 +169,28 @@ class Page:
         from patchbag.active.pool import pool_graph
         from patchbag.similarity.graph.image_graph import ImageGraph
 
-        ids = self._pool_ids()
+        ids = self.pool_ids()
         if len(ids) < 2:
             return
         self.progress("comparing images", 0, 1)
+        steps = None
         if self._vectors is not None:
             graph = ImageGraph.from_vectors(self._vectors[ids], power=1.0)
         else:
             pipeline = self.pipeline()
             ids, bags = self.vectors_of(ids, pipeline)
             graph = pool_graph(pipeline, bags)
-        self.model.take(graph, ids)
+            steps = [step for _, step in pipeline.steps[:-1]]
+        self.model.take(graph, ids, steps)
         self.progress("comparing images", 1, 1)
         self.send_state()
 
-    def _pool_ids(self) -> np.ndarray:
+    def _make_index(self) -> None:
+        self.progress("index", 0, 1)
+        self.finder.update()
+        self.progress("index", 1, 1)
+
+    def pool_ids(self) -> np.ndarray:
         with self.album.lock:
             ids = np.array(sorted(i for i in self.described if not self.album.gone[i]), int)
             labelled = self.album.label[ids] >= 0
@@ -200,6 +211,7 @@ class Page:
                 return
             self.progress("describing images", total, total)
             self.task("comparing images", self._make_pool)
+            self.task("index", self._make_index)
             self.send_state()
 
     def _described(self, total: int, report: dict[str, Any]) -> None:
@@ -297,6 +309,7 @@ class Page:
             "n_labels": pool.learner.n_labels_ if pool is not None else 0,
             "pool": len(pool.ids) if pool is not None else 0,
             "ready": pool is not None,
+            "complete": pool is not None and len(pool.ids) >= min(POOL, len(self.described)) > 1,
         }
         if who is not None:
             undo, redo = album.journal.last(who, DONE), album.journal.last(who, UNDONE)

@@ -5,6 +5,6 @@ from fastapi import APIRouter
 
 
 def routers() -> list[APIRouter]:
-    from patchbag.page.routes import ask, check, gallery, labels, state
+    from patchbag.page.routes import ask, check, gallery, labels, out, state
 
-    return [state.router, gallery.router, labels.router, ask.router, check.router]
+    return [state.router, gallery.router, labels.router, ask.router, check.router, out.router]

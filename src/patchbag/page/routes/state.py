@@ -58,7 +58,9 @@ def redo(page: ThePage, who: Who) -> Reply:
 
 
 def _turned(page: ThePage, action: object, changes: list, conflicts: int) -> Reply:
-    ids = list(dict.fromkeys(key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind != "class"))
+    ids = list(
+        dict.fromkeys(key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind in ("vote", "file"))
+    )
     return Reply({"version": page.album.version, "text": action.text, "ids": ids, "conflicts": conflicts})  # type: ignore[attr-defined]
 
 
