@@ -89,6 +89,7 @@ class PoolBeliefs:
         ridge = np.float32(RIDGE) * np.eye(len(moment), dtype=np.float32)
         self._factors = {t: cho_factor(np.float32(t) * moment + ridge, lower=True, check_finite=False) for t in TRUST}
         self._solved = {t: np.empty((0, len(moment)), np.float32) for t in TRUST}
+        self._product = (TRUST[0], np.empty((0, 0), np.float32))
         self._diffuse_with(USUAL[0])
         self._chosen_at = 0
         self._scores: np.ndarray | None = None
@@ -97,6 +98,7 @@ class PoolBeliefs:
         self.alpha = alpha
         self.basis = DiffusionBasis.from_graph(self.graph, alpha)
         self.features = self.basis.features.astype(np.float32)
+        self._explained = (0.0, np.empty((0, self.features.shape[1])), np.zeros(len(self.graph)))
         self._teachers = self.features if len(self._taught) == len(self.graph) else self.features[self._taught]
 
     @property
@@ -118,6 +120,17 @@ class PoolBeliefs:
             known = self._solved[trust] = np.vstack([known, more])
         return known
 
+    def _products(self, trust: float) -> np.ndarray:
+        """(n, n) X A⁻¹ X' of the labelled images X; grown where it is known for the labels before."""
+        of, known = self._product
+        rows, solved, n = self.graph.vectors[self.images], self._solutions(trust), len(known) if of == trust else 0
+        if n < len(rows):
+            more = rows[n:] @ solved.T
+            old = known if n else np.empty((0, 0), np.float32)
+            known = np.vstack([np.hstack([old, more[:, :n].T]), more])
+            self._product = (trust, known)
+        return known
+
     def scores(self) -> np.ndarray:
         """(N, C) scores of the linear classifier; there must be a label."""
         if self._scores is None:
@@ -132,12 +145,22 @@ class PoolBeliefs:
 
     def remaining_variance(self, noise: float) -> np.ndarray:
         """(N,) share of the variance under the diffusion kernel that the labels leave, own part left aside."""
-        features, own = self.basis.features[self.images], self.basis.own[self.images]
-        factor = np.linalg.cholesky(features @ features.T + np.diag(own + noise)).astype(np.float32)
-        explained = solve_triangular(factor, features.astype(np.float32), lower=True, check_finite=False)
-        seen = self.features @ explained.T
+        known, explained, seen = self._explained
+        if known != noise:
+            explained, seen = explained[:0], np.zeros(len(self.graph))
+        new = self.images[len(explained) :]
+        if len(new):
+            # further rows of L⁻¹Φ, L being the Cholesky factor of the kernel of the labels
+            features = self.basis.features[new].astype(float)
+            before = explained @ features.T
+            kernel = features @ features.T + np.diag(self.basis.own[new] + noise) - before.T @ before
+            factor = np.linalg.cholesky(kernel)
+            rows = solve_triangular(factor, features - before.T @ explained, lower=True, check_finite=False)
+            more = self.features @ rows.T.astype(np.float32)
+            seen = seen + np.einsum("ij,ij->i", more, more)
+            self._explained = (noise, np.vstack([explained, rows]), seen)
         whole = np.maximum(1.0 - self.basis.own, 1e-12)
-        return np.asarray(np.clip(1.0 - np.einsum("ij,ij->i", seen, seen) / whole, 0.0, 1.0))
+        return np.asarray(np.clip(1.0 - seen / whole, 0.0, 1.0))
 
     def classifier(self) -> np.ndarray:
         """Weights (d, C) of the linear classifier."""
@@ -145,7 +168,7 @@ class PoolBeliefs:
         rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
         sums = np.float32(self.trust) * moment + rows.T @ true
         weights = cho_solve(self._factors[self.trust], sums, check_finite=False)
-        return np.asarray(weights - solved.T @ _correction(rows @ solved.T, rows @ weights, self.trust))
+        return np.asarray(weights - solved.T @ _correction(self._products(self.trust), rows @ weights, self.trust))
 
     def shares(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Images that teach (m,), labelled ones first, and what each says (m, C) of a prepared vector ``x (d,)``: its
@@ -154,7 +177,7 @@ class PoolBeliefs:
         soft, true = self._soft_targets(self.images, self.codes), _true_targets(self.codes)
         rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
         whole = cho_solve(self._factors[self.trust], x, check_finite=False)[:, None]
-        inverse = (whole - solved.T @ _correction(rows @ solved.T, rows @ whole, self.trust))[:, 0]
+        inverse = (whole - solved.T @ _correction(self._products(self.trust), rows @ whole, self.trust))[:, 0]
         taught = np.float32(self.trust) * self._speaks_for * (self._vectors @ inverse)[:, None] * soft
         return np.concatenate([self.images, self._taught]), np.vstack([(rows @ inverse)[:, None] * true, taught])
 

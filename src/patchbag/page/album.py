@@ -43,6 +43,7 @@ class Album:
     size, modified : of the files ; gone (n,) : which files are not there now ; broken : {image: what is wrong with it}
     label (n,) : class of each image, -1 for none ; skipped (n,)
     votes : {image: {person: (class or None, when)}}
+    disagreements : images of which people say different things
     classes : {id: {"name", "color", "key", "position"}}
     version : number of changes so far
     """
@@ -73,6 +74,8 @@ class Album:
             for row in self.database.rows(select(classes).order_by(classes.c.id))
         }
         self.votes: dict[int, dict[str, Vote]] = {}
+        self.disagreements: set[int] = set()
+        self._people: set[str] = set()
         for row in self.database.rows(select(votes).order_by(votes.c.at)):
             self.votes.setdefault(row.image, {})[row.who] = (row.label, row.at)
             self._at = max(self._at, row.at)
@@ -89,21 +92,19 @@ class Album:
         given = [(at, label) for label, at in said if label is not None]
         self.label[image] = max(given)[1] if given else -1
         self.skipped[image] = bool(said) and not given
+        people = {who: label for who, (label, _) in self.votes.get(image, {}).items() if label is not None}
+        different = len({label for who, label in people.items() if who not in NOBODY}) > 1
+        (self.disagreements.add if different else self.disagreements.discard)(image)
+        self._people |= people.keys()
 
     def now(self) -> float:
         """The time, later than any vote before."""
         self._at = max(time.time(), self._at + 1e-6)
         return self._at
 
-    def disagreement(self, image: int) -> bool:
-        said = {
-            label for who, (label, _) in self.votes.get(image, {}).items() if who not in NOBODY and label is not None
-        }
-        return len(said) > 1
-
     @property
     def people(self) -> list[str]:
-        return sorted({who for said in self.votes.values() for who in said} - set(NOBODY))
+        return sorted(self._people - set(NOBODY))
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -130,8 +131,10 @@ class Album:
                 raise LookupError("there is nothing to undo" if state == DONE else "there is nothing to redo")
             wanted = self.journal.changes(action)
             wanted = inverse(wanted) if state == DONE else wanted
-            turned = {key for kind, key, before, _ in wanted if kind == "vote" and before is not None}
-            kept = {c for i, said in self.votes.items() for who, (c, _) in said.items() if (i, who) not in turned}
+            kept: set[int | None] = set()
+            if any(kind == "class" and after is None for kind, _, _, after in wanted):  # that others use it, too
+                turned = {key for kind, key, before, _ in wanted if kind == "vote" and before is not None}
+                kept = {c for i, said in self.votes.items() for who, (c, _) in said.items() if (i, who) not in turned}
             changes = [c for c in wanted if self._is(c) and not (c[0] == "class" and c[3] is None and c[1] in kept)]
             changes = self.make_files(changes)
             self.journal.apply(action, changes, UNDONE if state == DONE else DONE)

@@ -134,7 +134,7 @@ class Checks:
 
         album = self._album
         with album.lock:
-            found = [i for i in sorted(album.votes) if album.disagreement(i)]
+            found = sorted(album.disagreements)
             return [
                 {"id": i, "votes": [{"who": w, "label": c, "when": stamp(at)} for w, (c, at) in album.votes[i].items()]}
                 for i in found

@@ -50,7 +50,7 @@ def details(album: Album, model: LiveModel, ids: Sequence[int]) -> list[dict[str
                     "label": int(album.label[i]) if album.label[i] >= 0 else None,
                     "skipped": bool(album.skipped[i]),
                     "votes": [{"who": who, "label": label, "when": stamp(at)} for who, (label, at) in votes],
-                    "disagreement": album.disagreement(i),
+                    "disagreement": i in album.disagreements,
                     "predicted": best if best in album.classes else None,
                     "probability": _number(found.probability[i]) if known and found is not None else None,
                     "doubt": _number(found.doubt[i]) if known and found is not None else None,
@@ -94,7 +94,7 @@ def select(
         n = len(album)
         label, skipped, gone = album.label.copy(), album.skipped.copy(), album.gone.copy()
         broken = np.isin(np.arange(n), list(album.broken))
-        disagree = [i for i in album.votes if album.disagreement(i)] if "disagree" in filters else []
+        disagree = list(album.disagreements)
         names = album.names
     best, doubt, probability = _columns(model, n)
     keep = np.ones(n, bool)

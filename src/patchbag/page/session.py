@@ -297,7 +297,7 @@ class Page:
                 "stage": self.stage,
                 "labelled": int(((album.label >= 0) & here).sum()),
                 "skipped": int((album.skipped & here).sum()),
-                "disagreements": sum(map(album.disagreement, album.votes)),
+                "disagreements": len(album.disagreements),
                 "people": album.people,
                 "recipe": self.recipe,
                 "remarks": list(self.remarks),
