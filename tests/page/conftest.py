@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 import uvicorn
-from page.pages import made_page, make_folder
 
+from page.pages import made_page, make_folder
 from patchbag.page.app import create_app
 
 

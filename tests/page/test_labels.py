@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from page.conftest import opened
 from page.pages import made_page
 
@@ -140,4 +141,6 @@ def test_labels_are_there_after_a_restart(folder):
         assert snapshot(client) == before
         assert post(client, "undo", who="Ann")["text"] == "skip 1 image"
         post(client, "undo", who="Ann")
-        assert post(client, "labels", {"ids": [1], "name": "third"}, "Ann")["label"] == 2  # numbers are never used again
+        assert (
+            post(client, "labels", {"ids": [1], "name": "third"}, "Ann")["label"] == 2
+        )  # numbers are never used again
