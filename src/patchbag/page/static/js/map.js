@@ -25,6 +25,7 @@ export async function mount(root) {
   const picker = new Picker({ pick: apply, label: "Label the selection", counts: true });
   const grid = new Grid({ label: "Selected images", open: (id) => (location.hash = `#/image/${id}`) });
   grid.setSide(84);
+  grid.element.hidden = true;
   const tally = h("p", { class: "soft", role: "status" }, "Nothing is selected.");
   const legend = h("div", { class: "legend wrap" });
   const note = h("p", { class: "soft small" });
@@ -98,6 +99,7 @@ export async function mount(root) {
   }
 
   function selected(ids) {
+    grid.element.hidden = !ids.length;
     grid.setItems(ids);
     tally.textContent = ids.length ? `${plural(ids.length, "image")} selected.` : "Nothing is selected.";
     say(tally.textContent);

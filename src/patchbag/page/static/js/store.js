@@ -1,6 +1,7 @@
 // What the page knows: the state, and details of images, fetched in batches when they are looked at.
 
 import { get, listen } from "./api.js";
+import { throttle } from "./dom.js";
 
 const BATCH = 200;
 const KEPT = 20000;
@@ -54,6 +55,8 @@ async function fetchWanted() {
     emit("problem", error);
   } finally {
     ids.forEach((id) => asked.delete(id));
+    const again = ids.filter((id) => stale.has(id)); // they changed while they were on their way
+    if (again.length) emit("stale", again);
   }
 }
 
@@ -89,7 +92,7 @@ export function setState(state) {
 }
 
 function handle(type, data) {
-  if (type === "state") setState(data);
+  if (type === "state") setState({ ...store.state, ...data });
   else if (type === "classes") setState({ ...store.state, classes: data.classes });
   else if (type === "labels") {
     expire(data.ids);
@@ -107,6 +110,10 @@ function handle(type, data) {
     emit("progress", data);
   }
 }
+
+// what only concerns this person (undo, the name) does not come with the events
+const ownState = throttle(() => get("/state").then(setState, (error) => emit("problem", error)), 150);
+on("labelled stepped", ownState);
 
 export async function start() {
   setState(await get("/state"));
