@@ -25,10 +25,7 @@ class PageError(RuntimeError):
 class PageClient:
     """Everything a page can do is ``get`` and ``post`` of docs/page.md; what is used most has a name here.
 
-    Parameters
-    ----------
-    address : of the page, with ``?token=…`` where it was printed with one
-    person : who labels
+    ``address`` is that of the page, with ``?token=…`` where it was printed with one; ``person`` is who labels.
     """
 
     def __init__(self, address: str = "http://localhost:8123", person: str = "notebook", timeout: float = 60.0) -> None:
@@ -95,9 +92,6 @@ class PageClient:
         return self.post("undo")
 
     def search(self, image: int | bytes, top: int = 10) -> list[dict[str, Any]]:
-        found = (
-            self.post("search/upload", image, top=top)
-            if isinstance(image, bytes)
-            else self.get(f"search/image/{image}", top=top)
-        )
-        return found["matches"]
+        if isinstance(image, bytes):
+            return self.post("search/upload", image, top=top)["matches"]
+        return self.get(f"search/image/{image}", top=top)["matches"]

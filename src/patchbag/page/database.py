@@ -114,11 +114,11 @@ class Database:
                 elif int(found) > VERSION:
                     raise DatabaseError(f"{address} was written by a newer patchbag; update this one")
         except (DBAPIError, ImportError) as error:
-            self._held.close()
+            self.close()
             reason = error.orig if isinstance(error, DBAPIError) else f"{error}; pip install 'patchbag[postgres]'"
             raise DatabaseError(f"cannot open the database {self.engine_name(address)}: {reason}") from error
         except DatabaseError:
-            self._held.close()
+            self.close()
             raise
 
     @staticmethod
@@ -165,7 +165,8 @@ class Database:
 
     def close(self) -> None:
         self._held.close()
-        self.engine.dispose()
+        if hasattr(self, "engine"):  # its driver may not be installed
+            self.engine.dispose()
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

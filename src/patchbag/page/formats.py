@@ -76,7 +76,7 @@ def from_label_studio(text: str) -> Pairs:
     for task in tasks:
         if not isinstance(task, dict):
             raise CollectionError(f"a task is an object, got {task!r:.60}")
-        data = task.get("data", task)
+        data = task["data"] if isinstance(task.get("data"), dict) else task
         image = next((v for v in data.values() if isinstance(v, str) and is_image_name(_their_name(v))), None)
         label = _choice(task)
         if image and label:
