@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.page.album import Album
+from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
 
 POOL = 10_000
@@ -38,6 +39,13 @@ class Pool:
 
     def __post_init__(self) -> None:
         self.at = {int(image): row for row, image in enumerate(self.ids)}
+
+
+class Rest(NamedTuple):
+    """Images beyond the pool: their numbers, and vectors as its graph has them."""
+
+    ids: np.ndarray
+    vectors: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ class LiveModel:
         self.version = 0
         self.learned = 0  # version of the album that is learned
         self.predictions: Predictions | None = None
-        self.spread: Callable[[Pool], tuple[np.ndarray, np.ndarray]] | None = None
+        self.rest: Rest | None = None
         self._tell = tell
         self._news = threading.Condition()
         self._inbox: list[tuple[list[Update], int]] = []
@@ -153,11 +161,13 @@ class LiveModel:
         known = [None if label < 0 else label for label in labels]
         return PoolLearner(random_state=self.seed).fit(graph, known).skip(np.flatnonzero(skipped))
 
-    def take(self, graph: ImageGraph, ids: np.ndarray, steps: list[Any] | None = None) -> None:
+    def take(
+        self, graph: ImageGraph, ids: np.ndarray, steps: list[Any] | None = None, rest: Rest | None = None
+    ) -> None:
         """Go on with another pool."""
         learner = self._fit(graph, ids)
         with self.lock:
-            self.pool = Pool(ids, learner, steps)
+            self.pool, self.rest = Pool(ids, learner, steps), rest
             with self._news:
                 late = [update for updates, _ in self._inbox for update in updates]
                 self._inbox, self.learned = [], max([self.learned, *(version for _, version in self._inbox)])
@@ -200,11 +210,16 @@ class LiveModel:
             novelty = pool.learner.novelty()
             p = pool.learner.predict_proba() if classes else np.zeros((len(pool.ids), 0))
             n = len(self.album)
+            rest = self.rest if len(pool.learner._columns) > 1 else None
+            weights = pool.learner.beliefs_.classifier() if rest is not None else np.empty(0)
+            sharpness = float(np.exp(pool.learner.beliefs_.sharpness.log))
+            columns = list(pool.learner._columns)
         ids, p = pool.ids, p.astype(np.float32)
-        if self.spread is not None:
-            more, their = self.spread(pool)
-            ids, p = np.append(ids, more), np.vstack([p, their[:, : p.shape[1]]])
-            novelty = np.append(novelty, np.zeros(len(more)))
+        if rest is not None:
+            their = np.zeros((len(rest.ids), p.shape[1]), np.float32)
+            their[:, columns] = soften((rest.vectors @ weights).astype(np.float64), sharpness)
+            ids, p = np.append(ids, rest.ids), np.vstack([p, their])
+            novelty = np.append(novelty, np.zeros(len(rest.ids)))
         best, probability = np.full(n, -1, np.int32), np.full(n, -1.0, np.float32)
         doubt = np.full(n, -1.0, np.float32)
         if classes:

@@ -31,7 +31,7 @@ from patchbag.page.events import Events
 from patchbag.page.finder import Finder
 from patchbag.page.journal import DONE, UNDONE
 from patchbag.page.layout import Map
-from patchbag.page.live import POOL, LiveModel
+from patchbag.page.live import POOL, LiveModel, Rest
 from patchbag.page.outputs import Products
 from patchbag.page.pictures import Pictures
 from patchbag.page.questions import Questions
@@ -39,6 +39,7 @@ from patchbag.runtime import runtime_context, store_folder
 
 FIRST = 144  # described images with which the first question is asked
 OFTEN = 0.25  # seconds between two states that are sent to pages
+BLOCK = 5000  # images that are looked up at a time beyond the pool
 MANY = 1000  # images whose numbers an event names
 
 
@@ -173,17 +174,31 @@ class Page:
         if len(ids) < 2:
             return
         self.progress("comparing images", 0, 1)
+        others = np.setdiff1d(np.array(sorted(self.described), int), ids)
         steps = None
         if self._vectors is not None:
             graph = ImageGraph.from_vectors(self._vectors[ids], power=1.0)
+            rest = Rest(others, graph.prepare(self._vectors[others])) if len(others) else None
         else:
             pipeline = self.pipeline()
             ids, bags = self.vectors_of(ids, pipeline)
             graph = pool_graph(pipeline, bags)
             steps = [step for _, step in pipeline.steps[:-1]]
-        self.model.take(graph, ids, steps)
+            rest = self._beyond(others, pipeline, graph)
+        self.model.take(graph, ids, steps, rest)
         self.progress("comparing images", 1, 1)
         self.send_state()
+
+    def _beyond(self, others: np.ndarray, pipeline: Any, graph: Any) -> Rest | None:
+        """Images beyond the pool; None where there are none, or where a recipe has no vectors for them."""
+        found: list[Rest] = []
+        for start in range(0, len(others), BLOCK):
+            ids, bags = self.vectors_of(others[start : start + BLOCK], pipeline)
+            rows = pipeline[:-1].transform(bags)
+            if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != len(graph.mean):
+                return None
+            found.append(Rest(ids, graph.prepare(rows)))
+        return Rest(*map(np.concatenate, zip(*found))) if found else None
 
     def _make_index(self) -> None:
         self.progress("index", 0, 1)
@@ -197,8 +212,8 @@ class Page:
         if len(ids) <= POOL:
             return ids
         random = np.random.RandomState(self.seed)
-        chosen = np.append(ids[labelled], random.permutation(ids[~labelled]))[:POOL]
-        return np.sort(chosen)
+        teaching = random.permutation(ids[labelled])[: POOL // 2]
+        return np.sort(np.append(teaching, random.permutation(ids[~labelled])[: POOL - len(teaching)]))
 
     # --- descriptions ------------------------------------------------------------------------------------------------
 
@@ -245,6 +260,9 @@ class Page:
         ids = [i for i, _, _ in updates]
         news = {"ids": ids if len(ids) <= MANY else None, "version": version}
         news["label"] = next(iter(labels)) if len(labels) == 1 and min(labels) >= 0 else None
+        pool = self.model.pool
+        if self.model.rest is not None and pool is not None and any(i not in pool.at for i in ids):
+            self.task("comparing images", self._make_pool)  # labels beyond the pool are to teach
         if updates:
             self.events.publish("labels", news)
         else:
@@ -259,6 +277,8 @@ class Page:
                 connection.execute(curve.delete().where(curve.c.labels >= point["labels"]))
                 connection.execute(curve.insert().values(point))
         model = self.model
+        if model.rest is not None and not model.ranking:
+            self.task("comparing images", self._make_pool)  # all of the pool is labelled
         labels = model.pool.learner.n_labels_ if model.pool is not None else 0
         self.hint = model.hint()
         news = {"version": model.version, "n_labels": labels, "accuracy": point, "hint": self.hint}

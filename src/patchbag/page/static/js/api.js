@@ -55,8 +55,8 @@ export const remove = (path) => json("DELETE")(path);
 export const upload = (path, blob, parameters) =>
   send("POST", address(path, parameters), { body: blob, type: blob.type || "application/octet-stream" });
 
-const version = (image) => (image && image.v ? `v=${encodeURIComponent(image.v)}` : "");
-export const thumb = (image) => `/api/images/${image.id}/thumb?${version(image)}`;
+const version = (image) => (image.v ? `v=${encodeURIComponent(image.v)}` : "");
+export const thumb = (image) => `/api/images/${image.id}/thumb${image.v ? "?" : ""}${version(image)}`;
 export const picture = (image, side) => `/api/images/${image.id}/picture?side=${side}&${version(image)}`;
 
 /** Live events; `handle(type, data)`, and `lost(true | false)` when the connection goes and comes back. */

@@ -23,6 +23,7 @@ export function mount(root) {
       if (answer?.classes) setState({ ...store.state, classes: answer.classes });
       if (said) toast(said, { undo: true });
       emit("labelled", { ids: null, label: null });
+      draw(true);
       return answer;
     } catch (error) {
       fail(error);
@@ -36,14 +37,16 @@ export function mount(root) {
     table.hidden = !empty.hidden;
     const typing = body.contains(document.activeElement) && document.activeElement instanceof HTMLInputElement;
     if (typing && force !== true) return;
+    const held = body.contains(document.activeElement) ? document.activeElement.dataset.cell : null;
     body.replaceChildren(...classes().map(row));
+    if (held) body.querySelector(`[data-cell="${held}"]`)?.focus();
   }
 
   function row(one) {
     const change = (what) => (event) => send(patch(`/classes/${one.id}`, { [what]: event.target.value.trim() || null }));
-    const colour = h("input", { type: "color", value: one.color, "aria-label": `Colour of ${one.name}`, onchange: change("color") });
-    const key = h("input", { type: "text", class: "field key-field", maxlength: 1, value: one.key ?? "", "aria-label": `Key of ${one.name}`, onchange: change("key") });
-    const name = h("input", { type: "text", class: "field", maxlength: 200, value: one.name, "aria-label": `Name of ${one.name}` });
+    const colour = h("input", { type: "color", dataset: { cell: `color-${one.id}` }, value: one.color, "aria-label": `Colour of ${one.name}`, onchange: change("color") });
+    const key = h("input", { type: "text", dataset: { cell: `key-${one.id}` }, class: "field key-field", maxlength: 1, value: one.key ?? "", "aria-label": `Key of ${one.name}`, onchange: change("key") });
+    const name = h("input", { type: "text", dataset: { cell: `name-${one.id}` }, class: "field", maxlength: 200, value: one.name, "aria-label": `Name of ${one.name}` });
     name.addEventListener("change", () => (name.value.trim() && name.value.trim() !== one.name ? rename(one, name.value.trim()) : draw(true)));
     const link = (kind, n) => h("a", { href: `#/gallery?${kind}=${one.id}`, "aria-label": `${count(n)} ${kind === "label" ? "labelled" : "expected"} ${one.name}` }, count(n));
     const others = classes().filter((other) => other.id !== one.id);

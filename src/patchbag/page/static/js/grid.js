@@ -2,11 +2,12 @@
 
 import { clamp, h, plural, say, throttle } from "./dom.js";
 import { HEAD, Layout } from "./layout.js";
-import { detail, forgetWanted, need, on } from "./store.js";
+import { forgetWanted, need, on } from "./store.js";
 import { fillTile, makeTile } from "./tile.js";
 
 const GAP = 10;
 const LINE = 30;
+const AHEAD = 120; // milliseconds until rows beyond the screen are drawn
 const MOVED = 6; // pixels from which a click is a drag
 
 export class Grid {
@@ -43,6 +44,7 @@ export class Grid {
   destroy() {
     this.stop();
     this.observer.disconnect();
+    clearTimeout(this.later);
   }
 
   /** New images; what was selected stays so where it is still there. */
@@ -104,24 +106,24 @@ export class Grid {
     this._draw();
   }
 
-  _shown(margin = 0) {
-    const [top, height] = [this.element.scrollTop, this.element.clientHeight];
-    const [first, last] = this.layout.range(top - margin, top + height + margin);
-    return this.ids.slice(first, last);
+  _shown() {
+    return [...this.tiles.keys()];
   }
 
   _firstShown() {
     return this.layout ? this.layout.range(this.element.scrollTop, this.element.scrollTop)[0] : 0;
   }
 
-  _drawNow() {
+  _drawNow(margin = 0) {
     if (!this.layout) return;
     const [top, height] = [this.element.scrollTop, this.element.clientHeight];
-    const [first, last] = this.layout.range(top - height / 2, top + 1.5 * height);
+    const [first, last] = this.layout.range(top - margin, top + height + margin);
+    clearTimeout(this.later);
+    if (!margin) this.later = setTimeout(() => this._drawNow(height / 2), AHEAD); // what is seen comes first
     const shown = new Set();
     for (let i = first; i < last; i++) shown.add(this.ids[i]);
     for (const [id, tile] of this.tiles) {
-      if (shown.has(id)) continue;
+      if (shown.has(id) || (!margin && this._near(tile, top, height))) continue;
       tile.firstChild.removeAttribute("src"); // an answer that nobody waits for
       tile.remove();
       this.tiles.delete(id);
@@ -135,12 +137,17 @@ export class Grid {
     this._settle();
   }
 
+  _near(tile, top, height) {
+    return tile.top > top - height && tile.top < top + 2 * height;
+  }
+
   _drawTile(i) {
     const id = this.ids[i];
     let tile = this.tiles.get(id);
     if (!tile) {
       tile = makeTile("div", { role: "option", id: `tile-${id}`, dataset: { id } });
       const { column, top } = this.layout.place(i);
+      tile.top = top;
       tile.style.transform = `translate(${column * (this.tile + GAP)}px, ${top}px)`;
       tile.style.width = `${this.tile}px`;
       tile.firstChild.style.height = `${this.tile}px`;
@@ -152,7 +159,7 @@ export class Grid {
     tile.setAttribute("aria-posinset", i + 1);
     tile.setAttribute("aria-selected", String(this.selected.has(id)));
     tile.classList.toggle("focused", i === this.focus);
-    if (detail(id)) fillTile(tile, id, this.caption);
+    fillTile(tile, id, this.caption);
   }
 
   _drawHeads(top, height) {

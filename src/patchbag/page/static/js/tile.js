@@ -40,10 +40,12 @@ export function fillTile(tile, id, caption = null) {
   const [picture, line] = tile.children;
   if (!image) {
     need([id]);
+    if (!picture.dataset.source) picture.src = picture.dataset.source = thumb({ id }); // not a round trip later
     return;
   }
   const source = image.broken || image.gone ? "" : thumb(image);
-  if (picture.dataset.source !== source) {
+  const shown = picture.dataset.source === thumb({ id }) && source;
+  if (picture.dataset.source !== source && !shown) {
     picture.dataset.source = source;
     picture.classList.remove("ready");
     if (source) picture.src = source;

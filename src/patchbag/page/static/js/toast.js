@@ -60,7 +60,9 @@ export function question(title, { value = "", action = "OK", hint = "" } = {}) {
     const field = h("input", { type: "text", class: "field", value, "aria-label": title, maxlength: 200 });
     const take = () => ((given = field.value.trim() || null), dialog.close());
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") take();
+      if (event.key !== "Enter") return;
+      event.preventDefault(); // the same key would press the button that gets the focus back
+      take();
     });
     const actions = h("div", { class: "row end" }, button("Cancel", () => dialog.close()), button(action, take, { kind: "primary" }));
     const dialog = show(title, h("div", { class: "stack" }, hint && h("p", {}, hint), field), actions);
