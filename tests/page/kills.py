@@ -40,7 +40,7 @@ def serve(root: Path, listening: socket.socket) -> None:
 
 
 def call(port: int, method: str, path: str, body: object = None):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         headers = {"content-type": "application/json"}
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)

@@ -170,6 +170,7 @@ def columns(album: Album, model: LiveModel, wrong: np.ndarray) -> dict[str, Any]
     ids = np.flatnonzero(~album.gone[:n])
     best, doubt, _ = _columns(model, n)
     return {
+        "model": model.predictions.version if model.predictions is not None else 0,
         "ids": ids.tolist(),
         "label": album.label[ids].tolist(),
         "predicted": best[ids].tolist(),
