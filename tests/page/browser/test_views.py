@@ -102,24 +102,6 @@ def test_a_wrong_label_is_found_and_changed(visit, site):
     expect(page.locator(".check-card").first).to_be_visible()
 
 
-def test_of_near_duplicates_one_is_kept(visit, site):
-    copy = site.folder / "copy_of_bars_03.png"
-    if not copy.exists():
-        Image.open(site.folder / "bars_03.png").resize((140, 94)).save(copy)
-        site.wait(lambda: site.state()["images"] == 38 and not site.state()["describing"])
-        site.names |= {image["id"]: image["name"] for image in site.details(site.ids())}
-    page = visit("check/duplicates")
-    look = page.get_by_role("button", name=re.compile("Look"))
-    page.wait_for_selector(".check-content .card, .check-content .button")
-    if look.count():
-        look.click()
-    group = page.locator(".check-content .card").filter(has_text="copies").first
-    expect(group).to_be_visible(timeout=30_000)
-    group.get_by_role("button", name="Keep this one").first.click()
-    expect(page.locator(".toast").last).to_contain_text("Kept one")
-    assert copy.exists() and len(site.ids(filter="skipped")) >= 1
-
-
 def test_a_lasso_selects_and_a_key_labels(visit, site):
     site.api.post("/classes", json={"name": "bars", "key": "1"})
     site.api.post("/map", json={})
@@ -168,7 +150,7 @@ def test_classes_are_renamed_recoloured_merged_split_and_removed(visit, site):
     assert sum(name == "beams" for name in site.labels().values()) == 6
     page.get_by_role("button", name="Split beams").click()
     page.get_by_role("button", name="Make it a class").first.click()
-    page.get_by_label("Name of part 1").fill("half")
+    page.get_by_role("textbox", name="Name of part 1").fill("half")
     page.keyboard.press("Enter")
     expect(page.locator(".classes tbody tr")).to_have_count(3)
     page.get_by_role("button", name="Remove half").click()
@@ -234,3 +216,21 @@ def test_a_person_gives_a_name(visit, site):
     expect(page.locator(".tally b")).to_have_text("1")
     votes = [vote["who"] for image in site.details(site.ids()) for vote in image["votes"]]
     assert votes == ["Zoë"]
+
+
+def test_of_near_duplicates_one_is_kept(visit, site):
+    copy = site.folder / "bars_copy.png"
+    if not copy.exists():
+        Image.open(site.folder / "bars_03.png").resize((140, 94)).save(copy)
+        site.wait(lambda: site.state()["images"] == 38 and not site.state()["describing"])
+        site.names |= {image["id"]: image["name"] for image in site.details(site.ids())}
+    page = visit("check/duplicates")
+    look = page.get_by_role("button", name=re.compile("Look"))
+    page.wait_for_selector(".check-content .card, .check-content .button")
+    if look.count():
+        look.click()
+    group = page.locator(".check-content .card").filter(has_text="copies").first
+    expect(group).to_be_visible(timeout=30_000)
+    group.get_by_role("button", name="Keep this one").first.click()
+    expect(page.locator(".toast").last).to_contain_text("Kept one")
+    assert copy.exists() and len(site.ids(filter="skipped")) >= 1

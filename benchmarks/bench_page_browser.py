@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page in a browser: a gallery of 100,000 images, and the time from an answer to the next question.
+
+    python benchmarks/bench_page_browser.py gallery
+    python benchmarks/bench_page_browser.py ask FOLDER --labels 600
+
+``gallery`` serves the front end with made-up answers, so that it is the browser that is measured: first thumbnails,
+jumps to any place until all thumbnails there are shown, memory of the tab.  ``ask`` runs the real page on a folder with
+one sub-folder per class (a copy: labels are written into it) and answers 100 questions by key as the folders say.
+Chromium is the system's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import random
+import shutil
+import statistics
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import uvicorn
+from PIL import Image, ImageDraw
+from playwright.sync_api import Page, sync_playwright
+
+from patchbag.page.app import STATIC, create_app
+
+TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+SHOWN = """() => {
+  const box = document.querySelector('.grid').getBoundingClientRect();
+  const seen = [...document.querySelectorAll('.grid .tile')].filter((tile) => {
+    const at = tile.getBoundingClientRect();
+    return at.bottom > box.top && at.top < box.bottom;
+  });
+  return seen.length > 5 && seen.every((tile) => tile.firstChild.classList.contains('ready'));
+}"""
+
+FRAMES = """() => new Promise((done) => {
+  const grid = document.querySelector('.grid'), took = [];
+  let last = performance.now(), left = 180;
+  const step = (now) => {
+    took.push(now - last);
+    last = now;
+    grid.scrollTop += 60;
+    if (left--) requestAnimationFrame(step);
+    else done(took);
+  };
+  requestAnimationFrame(step);
+})"""
+
+
+def spread(times: list[float], unit: str = "ms") -> str:
+    return f"median {statistics.median(times):.0f} {unit}, 95 % {sorted(times)[int(0.95 * len(times))]:.0f} {unit}"
+
+
+class MadeUp(BaseHTTPRequestHandler):
+    """As many images as asked for, of a few colours."""
+
+    protocol_version = "HTTP/1.1"
+    total = 100_000
+    thumbs: ClassVar[list[bytes]] = []
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = parse_qs(url.query)
+        if url.path.startswith("/static") or url.path == "/":
+            path = STATIC / (url.path.removeprefix("/static/") if url.path != "/" else "index.html")
+            self.reply(path.read_bytes(), TYPES[path.suffix])
+        elif url.path.endswith("/thumb"):
+            self.reply(self.thumbs[int(url.path.split("/")[3]) % len(self.thumbs)], "image/jpeg", "max-age=31536000")
+        else:
+            self.reply(json.dumps(self.answer(url.path.removeprefix("/api"), query)).encode(), "application/json")
+
+    def answer(self, path: str, query: dict[str, list[str]]) -> Any:
+        if path == "/images":
+            return {"ids": list(range(self.total)), "total": self.total, "groups": None, "version": 1, "model": 1}
+        if path == "/images/details":
+            return {"images": [self.image(int(i)) for i in query["ids"][0].split(",")]}
+        kinds = [{"id": i, "name": f"class {i}", "color": "#2b66b1", "key": str(i + 1), "count": 9} for i in range(9)]
+        return {"images": self.total, "labelled": 9, "broken": 0, "me": "me", "folder": "made up", "classes": kinds}
+
+    def image(self, i: int) -> dict[str, Any]:
+        empty = dict.fromkeys(("label", "doubt", "width", "height", "broken"))
+        said = {"skipped": False, "votes": [], "disagreement": False, "gone": False, "predicted": i % 9}
+        return {"id": i, "name": f"{i:06d}.jpg", "v": str(i), "probability": 0.9, **empty, **said}
+
+    def reply(self, body: bytes, kind: str, cache: str = "no-store") -> None:
+        self.send_response(200)
+        for name, value in (("content-type", kind), ("content-length", str(len(body))), ("cache-control", cache)):
+            self.send_header(name, value)
+        with contextlib.suppress(ConnectionError):  # a picture that scrolled away is not waited for
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def make_thumbs(n: int = 400) -> list[bytes]:
+    """JPEGs of 256 × 192 with some detail, about as large as those of photographs."""
+    draw_from, made = random.Random(0), []
+    for _ in range(n):
+        image = Image.effect_noise((256, 192), 40).convert("RGB")
+        pen = ImageDraw.Draw(image)
+        for _ in range(6):
+            corner = draw_from.randrange(200), draw_from.randrange(150)
+            pen.ellipse((*corner, corner[0] + 90, corner[1] + 70), fill=tuple(draw_from.choices(range(256), k=3)))
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=75)
+        made.append(file.getvalue())
+    return made
+
+
+def until(page: Page, expression: str, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        if time.monotonic() > end:
+            raise TimeoutError(expression)
+        page.wait_for_timeout(5)
+
+
+def gallery(page: Page, jumps: int = 100) -> None:
+    MadeUp.thumbs = make_thumbs()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), MadeUp)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page.goto(f"http://127.0.0.1:{server.server_port}/static/icon.svg")  # the browser itself is warm
+    start = time.perf_counter()
+    page.goto(f"http://127.0.0.1:{server.server_port}/#/gallery", wait_until="commit")
+    page.wait_for_selector(".tile img.ready")
+    first = time.perf_counter() - start
+    until(page, SHOWN)
+    whole = time.perf_counter() - start
+    height = page.evaluate("document.querySelector('.grid').scrollHeight")
+    times = []
+    for _ in range(jumps):
+        start = time.perf_counter()
+        place = random.Random(len(times)).random() * height
+        page.evaluate("y => document.querySelector('.grid').scrollTo(0, y)", place)
+        until(page, SHOWN)
+        times.append(time.perf_counter() - start)
+    frames = page.evaluate(FRAMES)
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable")
+    heap = {m["name"]: m["value"] for m in client.send("Performance.getMetrics")["metrics"]}
+    print(f"gallery of {MadeUp.total:,}: first thumbnail {first * 1e3:.0f} ms, first screen {whole * 1e3:.0f} ms")
+    print(f"jump to any place: {spread([1e3 * t for t in times])}; frames while scrolling: {spread(frames)}")
+    print(f"memory: JavaScript {heap['JSHeapUsedSize'] / 2**20:.0f} MiB, tab {tab_memory(page) / 2**20:.0f} MiB")
+    server.shutdown()
+
+
+def tab_memory(page: Page) -> int:
+    """Resident private bytes of the largest renderer."""
+    browser = page.context.browser
+    assert browser is not None
+    processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    found = [0]
+    for process in processes:
+        if process["type"] == "renderer":
+            status = Path(f"/proc/{process['id']}/status").read_text()
+            line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+            found.append(1024 * int(line.split()[1]))
+    return max(found)
+
+
+def ask(page: Page, folder: Path, n_labels: int, questions: int = 100) -> None:
+    server = uvicorn.Server(uvicorn.Config(create_app(folder), host="127.0.0.1", port=0, log_level="error", ws="none"))
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.05)
+    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    api = httpx.Client(base_url=f"{url}/api", timeout=600)
+    while (state := api.get("/state").json())["described"] < state["images"] - state["broken"] or state["stage"]:
+        time.sleep(1)
+    ids = api.get("/images").json()["ids"]
+    names: dict[int, str] = {}
+    for i in range(0, len(ids), 500):
+        listed = ",".join(map(str, ids[i : i + 500]))
+        found = api.get("/images/details", params={"ids": listed}).json()["images"]
+        names |= {image["id"]: Path(image["name"]).parts[0] for image in found}
+    known = {c["name"] for c in state["classes"]}
+    if state["labelled"] < n_labels:
+        chosen = random.Random(0).sample(ids, n_labels)
+        for name in sorted(set(names.values()) | known):
+            mine = [i for i in chosen if names[i] == name]
+            if mine:
+                api.post("/labels", json={"ids": mine, "name": name}).raise_for_status()
+        while api.get("/state").json()["model"]["n_labels"] < n_labels:
+            time.sleep(0.5)
+    classes = {c["name"]: c for c in api.get("/state").json()["classes"]}
+    page.goto(f"{url}/#/ask")
+    for _ in range(questions):
+        page.wait_for_selector(".asked[data-id]")
+        image = int(page.locator(".asked").get_attribute("data-id") or -1)
+        page.locator(".pick", has_text=names[image]).first.evaluate("one => one.click()")
+        page.wait_for_selector(f'.asked[data-id]:not([data-id="{image}"])')
+        page.wait_for_timeout(400)  # a person looks
+    times = page.evaluate("performance.getEntriesByName('answer to next question').map(one => one.duration)")
+    print(f"{len(ids):,} images, {len(classes)} classes, {n_labels} labels: answer to next question, in the browser:")
+    print(f"of {len(times)}: {spread(times)}")
+    server.should_exit = True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["gallery", "ask"])
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--labels", type=int, default=600)
+    given = parser.parse_args()
+    with sync_playwright() as driver:
+        path = shutil.which("chromium")
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        if given.what == "gallery":
+            gallery(page)
+        else:
+            ask(page, given.folder, given.labels)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
