@@ -23,7 +23,7 @@ export async function mount(root) {
   const file = h("p", { class: "soft small cut" });
   const actions = h(
     "div",
-    { class: "row" },
+    { class: "row wrap" },
     button("Set aside", () => answer(null), { kind: "", title: "Space" }),
     button("Back", back, { name: "undo", title: "Backspace" }),
     button("Why?", reasons, { name: "heat", title: "W" }),

@@ -63,7 +63,7 @@ export function fillTile(tile, id, caption = null) {
 
 /** An empty tile. */
 export function makeTile(tag = "div", properties = {}) {
-  const picture = h("img", { alt: "", decoding: "async", draggable: "false", onload: (event) => event.target.classList.add("ready") });
+  const picture = h("img", { alt: "", decoding: "async", draggable: "false", onload: ({ target }) => target.classList.add("ready"), onerror: ({ target }) => delete target.dataset.source });
   return h(tag, { class: "tile", ...properties }, picture, h("span", { class: "line" }), h("span", { class: "tick", "aria-hidden": "true" }, icon("check")));
 }
 
