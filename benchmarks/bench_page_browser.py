@@ -2,12 +2,12 @@
 """The page in a browser: a gallery of 100,000 images, and the time from an answer to the next question.
 
     python benchmarks/bench_page_browser.py gallery
-    python benchmarks/bench_page_browser.py ask FOLDER --labels 600
+    python benchmarks/bench_page_browser.py ask [--images 5000] [--labels 600]
 
 ``gallery`` serves the front end with made-up answers, so that it is the browser that is measured: first thumbnails,
-jumps to any place until all thumbnails there are shown, memory of the tab.  ``ask`` runs the real page on a folder with
-one sub-folder per class (a copy: labels are written into it) and answers 100 questions by key as the folders say.
-Chromium is the system's.
+jumps to any place until all thumbnails there are shown, memory of the tab.  ``ask`` runs the real page, in a process of
+its own, on images with made vectors (see bench_page) and answers 100 questions: from the click to the next picture,
+decoded and shown.  Chromium is the system's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import random
 import shutil
 import statistics
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,12 +30,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
-import uvicorn
+import numpy as np
+from bench_page import HOLDER, made
 from PIL import Image, ImageDraw
 from playwright.sync_api import Page, sync_playwright
 
-from patchbag.page.app import STATIC, create_app
+from patchbag.page import PageClient
+from patchbag.page.app import STATIC
 
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 SHOWN = """() => {
@@ -104,14 +109,14 @@ class MadeUp(BaseHTTPRequestHandler):
         pass
 
 
-def make_thumbs(n: int = 400) -> list[bytes]:
-    """JPEGs of 256 × 192 with some detail, about as large as those of photographs."""
+def make_pictures(n: int, size: tuple[int, int]) -> list[bytes]:
+    """JPEGs with some detail, about as large as those of photographs."""
     draw_from, made = random.Random(0), []
     for _ in range(n):
-        image = Image.effect_noise((256, 192), 40).convert("RGB")
+        image = Image.effect_noise(size, 40).convert("RGB")
         pen = ImageDraw.Draw(image)
         for _ in range(6):
-            corner = draw_from.randrange(200), draw_from.randrange(150)
+            corner = draw_from.randrange(size[0]), draw_from.randrange(size[1])
             pen.ellipse((*corner, corner[0] + 90, corner[1] + 70), fill=tuple(draw_from.choices(range(256), k=3)))
         file = io.BytesIO()
         image.save(file, "JPEG", quality=75)
@@ -128,7 +133,7 @@ def until(page: Page, expression: str, seconds: float = 30) -> None:
 
 
 def gallery(page: Page, jumps: int = 100) -> None:
-    MadeUp.thumbs = make_thumbs()
+    MadeUp.thumbs = make_pictures(400, (256, 192))
     server = ThreadingHTTPServer(("127.0.0.1", 0), MadeUp)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     page.goto(f"http://127.0.0.1:{server.server_port}/static/icon.svg")  # the browser itself is warm
@@ -170,48 +175,52 @@ def tab_memory(page: Page) -> int:
     return max(found)
 
 
-def ask(page: Page, folder: Path, n_labels: int, questions: int = 100) -> None:
-    server = uvicorn.Server(uvicorn.Config(create_app(folder), host="127.0.0.1", port=0, log_level="error", ws="none"))
-    threading.Thread(target=server.run, daemon=True).start()
-    while not server.started:
-        time.sleep(0.05)
-    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    api = httpx.Client(base_url=f"{url}/api", timeout=600)
-    while (state := api.get("/state").json())["described"] < state["images"] - state["broken"] or state["stage"]:
-        time.sleep(1)
-    ids = api.get("/images").json()["ids"]
-    names: dict[int, str] = {}
-    for i in range(0, len(ids), 500):
-        listed = ",".join(map(str, ids[i : i + 500]))
-        found = api.get("/images/details", params={"ids": listed}).json()["images"]
-        names |= {image["id"]: Path(image["name"]).parts[0] for image in found}
-    known = {c["name"] for c in state["classes"]}
-    if state["labelled"] < n_labels:
-        chosen = random.Random(0).sample(ids, n_labels)
-        for name in sorted(set(names.values()) | known):
-            mine = [i for i in chosen if names[i] == name]
-            if mine:
-                api.post("/labels", json={"ids": mine, "name": name}).raise_for_status()
-        while api.get("/state").json()["model"]["n_labels"] < n_labels:
-            time.sleep(0.5)
-    classes = {c["name"]: c for c in api.get("/state").json()["classes"]}
-    page.goto(f"{url}/#/ask")
+def ask(page: Page, n_images: int, n_labels: int, questions: int = 100, port: int = 8198) -> None:
+    X, y = made(n_images)
+    with tempfile.TemporaryDirectory() as root:
+        for i, picture in enumerate(make_pictures(50, (640, 480))):
+            Path(f"{root}/first{i}").write_bytes(picture)
+        for i in range(n_images):
+            os.link(f"{root}/first{i % 50}", f"{root}/{i:06d}.jpg")
+        os.makedirs(f"{root}/.patchbag")
+        np.save(f"{root}/.patchbag/vectors.npy", X)
+        server = subprocess.Popen([sys.executable, "-c", HOLDER, root, f"{root}/.patchbag/vectors.npy", str(port)])
+        try:
+            answer_all(page, port, y, n_labels, questions)
+        finally:
+            server.kill()
+            server.wait()
+
+
+def answer_all(page: Page, port: int, y: np.ndarray, n_labels: int, questions: int) -> None:
+    client = PageClient(f"http://127.0.0.1:{port}")
+    while True:
+        try:
+            client.wait()
+            break
+        except OSError:
+            time.sleep(0.2)
+    first = np.random.default_rng(1).permutation(len(y))[:n_labels]
+    for c in np.unique(y):
+        client.label(first[y[first] == c].tolist(), f"class {c:02d}")
+    time.sleep(5)
+    page.goto(f"http://127.0.0.1:{port}/#/ask")
     for _ in range(questions):
         page.wait_for_selector(".asked[data-id]")
         image = int(page.locator(".asked").get_attribute("data-id") or -1)
-        page.locator(".pick", has_text=names[image]).first.evaluate("one => one.click()")
+        page.locator(".pick", has_text=f"class {y[image]:02d}").evaluate("one => one.click()")
         page.wait_for_selector(f'.asked[data-id]:not([data-id="{image}"])')
-        page.wait_for_timeout(400)  # a person looks
+        page.wait_for_timeout(700)  # a person looks at the image
     times = page.evaluate("performance.getEntriesByName('answer to next question').map(one => one.duration)")
-    print(f"{len(ids):,} images, {len(classes)} classes, {n_labels} labels: answer to next question, in the browser:")
-    print(f"of {len(times)}: {spread(times)}")
-    server.should_exit = True
+    print(
+        f"{len(y):,} images, {n_labels} labels, answer to next question in the browser: {spread(times)}, n = {len(times)}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["gallery", "ask"])
-    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--labels", type=int, default=600)
     given = parser.parse_args()
     with sync_playwright() as driver:
@@ -221,7 +230,7 @@ def main() -> None:
         if given.what == "gallery":
             gallery(page)
         else:
-            ask(page, given.folder, given.labels)
+            ask(page, given.images, given.labels)
         browser.close()
 
 

@@ -61,7 +61,8 @@ def test_space_sets_aside_and_backspace_takes_back(visit, site):
     second = answer(page, lambda: page.keyboard.press("1"))
     assert site.label_of(second) is not None
     page.keyboard.press("Backspace")
-    expect(page.locator(".toast").last).to_contain_text("Undone")
+    expect(page.locator(".asked")).to_have_attribute("data-id", str(second))  # it is asked for anew
+    expect(page.locator(".why")).to_have_text("You took this answer back.")
     assert site.label_of(second) is None
     page.keyboard.press("Backspace")
     expect(page.locator(".toast").last).to_contain_text("Undone")

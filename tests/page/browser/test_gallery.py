@@ -121,6 +121,9 @@ def test_filters_order_and_names(visit, site):
     first(page, 1)
     doubts = [site.details([i])[0]["doubt"] for i in first(page, 5)]
     assert doubts == sorted(doubts, reverse=True)
+    tiles(page).nth(3).click()
+    page.get_by_role("button", name="Order by likeness").click()
+    expect(page.get_by_label("Order", exact=True)).to_have_value("similarity")
     page.get_by_label("Which images").select_option("broken")
     expect(page.locator(".tile")).to_have_count(1)
     expect(page.locator(".tile .chip")).to_have_text("cannot be read")

@@ -39,7 +39,7 @@ export async function mount(root) {
   const stops = [
     on("model images", () => !current?.image && next()),
     on("accuracy", (accuracy) => addPoint(accuracy)),
-    on("stepped", () => next()),
+    on("stepped", ({ path, ids }) => (path === "/undo" && ids?.length === 1 ? askAgain(ids[0]) : next())),
   ];
   get("/ask/curve").then((found) => ((points = found.points), drawStanding()), fail);
   await next();
@@ -47,6 +47,16 @@ export async function mount(root) {
   async function next() {
     try {
       show(await get("/ask"));
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  // an answer that was taken back is wanted anew
+  async function askAgain(id) {
+    try {
+      const image = await get(`/images/${id}`);
+      show({ ...current, image, probabilities: image.probabilities, why: "You took this answer back." });
     } catch (error) {
       fail(error);
     }

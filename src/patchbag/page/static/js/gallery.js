@@ -89,7 +89,9 @@ export async function mount(root, address) {
       if (value) query.set(key, value);
       else query.delete(key);
     }
+    if (query.get("sort") !== "similarity") query.delete("to");
     history.replaceState(null, "", `#/gallery${query.size ? `?${query}` : ""}`);
+    drawControls();
     load(false);
   }
 
@@ -159,6 +161,7 @@ export async function mount(root, address) {
       h("b", {}, `${count(n)} selected`),
       button("Look closely", () => open(ids[0]), { name: "open", kind: "quiet small" }),
       button("Find alike", () => (location.hash = `#/search?image=${ids[0]}`), { name: "search", kind: "quiet small" }),
+      button("Order by likeness", () => set({ sort: "similarity", to: String(ids[0]), group: null }), { kind: "quiet small" }),
       button("Set aside", () => skip(ids).then(() => grid.advance()), { kind: "quiet small" }),
       button("No label", () => apply(null), { kind: "quiet small" }),
       h("span", { class: "fill" }),
