@@ -212,9 +212,7 @@ def answer_all(page: Page, port: int, y: np.ndarray, n_labels: int, questions: i
         page.wait_for_selector(f'.asked[data-id]:not([data-id="{image}"])')
         page.wait_for_timeout(700)  # a person looks at the image
     times = page.evaluate("performance.getEntriesByName('answer to next question').map(one => one.duration)")
-    print(
-        f"{len(y):,} images, {n_labels} labels, answer to next question in the browser: {spread(times)}, n = {len(times)}"
-    )
+    print(f"{len(y):,} images, {n_labels} labels, answer to next question in the browser: {spread(times)}")
 
 
 def main() -> None:
