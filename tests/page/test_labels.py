@@ -144,3 +144,14 @@ def test_labels_are_there_after_a_restart(folder):
         assert (
             post(client, "labels", {"ids": [1], "name": "third"}, "Ann")["label"] == 2
         )  # numbers are never used again
+
+
+def test_classes_come_and_go_faster_than_the_model_learns(taught):
+    for turn in range(6):
+        for row in taught.get("/api/classes").json()["classes"]:
+            taught.delete(f"/api/classes/{row['id']}", headers={"content-type": "application/json"})
+        for c in range(3):
+            taught.post("/api/labels", json={"ids": list(range(c, 30, 3)), "name": f"turn {turn}, {c}"})
+    assert taught.page.model.idle()
+    names = [taught.page.album.classes[c]["name"] for c in taught.page.model.predictions.best.tolist()]
+    assert names == [f"turn 5, {i % 3}" for i in range(len(names))]

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -81,7 +82,7 @@ class LiveModel:
         self.pool: Pool | None = None
         self.ranking: list[int] = []  # images to ask for, best first
         self.version = 0
-        self.learned = 0  # version of the album that is learned
+        self.learned = album.version  # that is learned
         self.predictions: Predictions | None = None
         self.rest: Rest | None = None
         self._tell = tell
@@ -127,7 +128,11 @@ class LiveModel:
             if inbox:
                 with self.lock:
                     if self.pool is not None:
-                        self._learn(self.pool, [update for updates, _ in inbox for update in updates])
+                        try:
+                            self._learn(self.pool, [image for updates, _ in inbox for image, _, _ in updates])
+                        except Exception:  # what is wrong with one label must not keep it from learning the others
+                            traceback.print_exc()
+                            self._again(self.pool)
                     with self._news:
                         self.learned = max(self.learned, inbox[-1][1])
                         self._news.notify_all()
@@ -137,23 +142,36 @@ class LiveModel:
     def _told(self) -> bool:
         return self.pool is None or (self.predictions is not None and self.predictions.version == self.version)
 
-    def _learn(self, pool: Pool, updates: list[Update]) -> None:
-        final = {image: (old, new) for image, old, new in reversed(updates)}
-        first = {image: old for image, old, _ in reversed(updates)}
-        last = {image: new for image, _, new in updates}
-        final = {image: (first[image], last[image]) for image in last if image in pool.at}
-        plain = all(old == -1 or (old == -2 and new >= 0) for old, new in final.values())
-        if not final:
-            return
-        if plain:
-            taught = [image for image in final if final[image][1] >= 0]
-            skipped = [image for image in final if final[image][1] == -2]
-            if taught:
-                pool.learner.teach([pool.at[i] for i in taught], [final[i][1] for i in taught])
-            pool.learner.skip([pool.at[i] for i in skipped])
-        else:
-            pool = self.pool = Pool(pool.ids, self._fit(pool.learner.graph_, pool.ids), pool.steps)
-        self._rank(pool)
+    def _learn(self, pool: Pool, images: Iterable[int]) -> None:
+        """Learn what the album says of images by now; what the learner knows already is left."""
+        taught: dict[int, int] = {}
+        skipped: list[int] = []
+        learner = pool.learner
+        with self.album.lock:
+            for image in dict.fromkeys(images):
+                row = pool.at.get(image)
+                if row is None:
+                    continue
+                label, skip = int(self.album.label[image]), bool(self.album.skipped[image])
+                known = learner.labels_.get(row, -1)
+                if (known >= 0 and known != label) or (learner.skipped_[row] and not skip and label < 0):
+                    self._again(pool)
+                    return
+                if label >= 0 and known < 0:
+                    taught[row] = label
+                elif skip and not learner.skipped_[row]:
+                    skipped.append(row)
+        if taught:
+            learner.teach(list(taught), list(taught.values()))
+        if skipped:
+            learner.skip(skipped)
+        if taught or skipped:
+            self._rank(pool)
+
+    def _again(self, pool: Pool) -> None:
+        """Learn everything anew, for something that was learned is not so any more."""
+        self.pool = Pool(pool.ids, self._fit(pool.learner.graph_, pool.ids), pool.steps)
+        self._rank(self.pool)
 
     def _fit(self, graph: ImageGraph, ids: np.ndarray) -> PoolLearner:
         with self.album.lock:
@@ -168,21 +186,12 @@ class LiveModel:
         learner = self._fit(graph, ids)
         with self.lock:
             self.pool, self.rest = Pool(ids, learner, steps), rest
-            with self._news:
-                late = [update for updates, _ in self._inbox for update in updates]
-                self._inbox, self.learned = [], max([self.learned, *(version for _, version in self._inbox)])
-            # what was said while it learned
-            self._learn(self.pool, [u for u in late if u[0] in self.pool.at and self._missed(self.pool, u)])
             self._rank(self.pool)
+            with self.album.lock:  # what was said while it learned
+                self._learn(self.pool, self.album.votes)
         self._predict()
         with self._news:
             self._news.notify_all()
-
-    @staticmethod
-    def _missed(pool: Pool, update: Update) -> bool:
-        row = pool.at[update[0]]
-        known = pool.learner.labels_.get(row, -1)
-        return known != update[2]
 
     def _rank(self, pool: Pool) -> None:
         """Which images to ask for: the learner's choice, then the best of other clusters."""
@@ -273,7 +282,7 @@ class LiveModel:
         """Wait until everything said so far is learned and predicted."""
         end = time.time() + seconds
         while time.time() < end:
-            if not self._inbox and self._told():
+            if self.learned >= self.album.version and self._told():
                 return True
             time.sleep(0.01)
         return False

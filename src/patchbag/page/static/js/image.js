@@ -23,13 +23,12 @@ export async function mount(root, address) {
   const note = h("p", { class: "soft small" });
   const sums = h("p", { class: "sums" });
   const voters = h("div", { class: "thumbs" });
-  const runner = h("div", { class: "thumbs" });
   const searchBox = button("Find this part", () => go(canvas.box), { name: "search", kind: "primary" });
   searchBox.hidden = true;
   const bar = h("div", { class: "row wrap" }, button("Back", () => history.back(), { name: "left" }), button("Find alike", () => go(null), { name: "search" }), searchBox, button("Set aside", () => skip([id])));
   const legend = h("div", { class: "legend" }, h("label", { class: "row" }, heatSwitch, "Heat map"), h("span", { class: "key for" }, "for the class"), h("span", { class: "key against" }, "against it"));
   const left = h("section", { class: "image-main", "aria-label": "The image" }, bar, canvas.element, legend, h("p", { class: "soft small" }, "Drag a rectangle in the picture to search for that part."));
-  const why = h("section", { class: "card" }, h("h2", {}, "Why?"), toggles, sums, note, h("h3", {}, "Images that decided"), voters, runner);
+  const why = h("section", { class: "card" }, h("h2", {}, "Why?"), toggles, sums, note, h("h3", {}, "Labelled images that decided"), h("p", { class: "soft small" }, "What each adds by itself; labels also speak through images without one that are like them."), voters);
   const side = h("div", { class: "image-side" }, h("section", { class: "card" }, title, facts, state, picker.element), why);
   root.append(h("div", { class: "image-view" }, left, side));
   const stops = [
@@ -77,7 +76,6 @@ export async function mount(root, address) {
       toggles.replaceChildren();
       sums.replaceChildren();
       voters.replaceChildren();
-      runner.replaceChildren();
       drawHeat();
       return;
     }
@@ -94,7 +92,6 @@ export async function mount(root, address) {
     sums.replaceChildren("Score of ", h("b", {}, nameOf(first)), ` ${signed(explained.score)} = patches ${signed(spoken)} + rest ${signed(explained.base)}`, explained.probability === null || explained.probability === undefined ? "" : `; ${percent(explained.probability)}`);
     note.textContent = explained.note ?? "";
     voters.replaceChildren(...(explained.voters ?? []).map(voter));
-    runner.replaceChildren();
     drawHeat();
   }
 
