@@ -150,8 +150,8 @@ def load(given: argparse.Namespace, y: np.ndarray, seconds: float = 30.0) -> Non
     for thread in threads:
         thread.join()
     twice = len(asked) - len(set(asked))
-    print(f"{given.people} people, {len(times)} answers in {seconds:.0f} s: median {1e3 * np.median(times):.0f} ms, "
-          f"99 % {1e3 * np.quantile(times, 0.99):.0f} ms, {len(errors)} errors, {twice} images asked twice")  # fmt: skip
+    print(f"{given.people} people, {len(times)} answers in {seconds:.0f} s: median {1e3 * np.median(times):.0f}, "
+          f"99 % {1e3 * np.quantile(times, 0.99):.0f} ms; {len(errors)} errors, {twice} asked twice")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from fastapi.staticfiles import StaticFiles
 from patchbag import __version__
 from patchbag.images import ImageError
 from patchbag.page.finder import NotReadyError
+from patchbag.page.products import Products
 from patchbag.page.routes import routers
 from patchbag.page.safety import Safety
 from patchbag.page.session import Page
@@ -54,6 +55,7 @@ def create_app(
         openapi_url="/api/openapi.json",
     )
     app.state.page = page
+    app.state.products = Products(page)
     app.add_middleware(Safety, hosts=tuple(hosts), token=token)
 
     @app.exception_handler(ValueError)

@@ -32,7 +32,6 @@ from patchbag.page.finder import Finder
 from patchbag.page.journal import DONE, UNDONE
 from patchbag.page.layout import Map
 from patchbag.page.live import POOL, LiveModel, Rest
-from patchbag.page.outputs import Products
 from patchbag.page.pictures import Pictures
 from patchbag.page.questions import Questions
 from patchbag.runtime import runtime_context, store_folder
@@ -85,7 +84,6 @@ class Page:
         self.checks = Checks(self.album, self.model)
         self.finder = Finder(self.album, self.model)
         self.map = Map(self.model)
-        self.products = Products(self)
         self.questions = Questions(self.album, self.model)
         self.pictures = Pictures(self.album, self.store / "thumbnails" / _name_of(self.root))
         self.described: set[int] = set()

@@ -87,21 +87,21 @@ def sort_files(page: ThePage, who: Who, how: How) -> Reply:
 
 
 @router.get("/export")
-def products(page: ThePage) -> Reply:
+def products(request: Request) -> Reply:
     """Whether a model and a report are there, or being made."""
-    return Reply(page.products.status())
+    return Reply(request.app.state.products.status())
 
 
 @router.post("/export/{what}", status_code=202)
-def make_product(page: ThePage, what: Literal["model", "report"]) -> Reply:
+def make_product(request: Request, what: Literal["model", "report"]) -> Reply:
     """Train a model on the labels, or evaluate the recipe on them and write the report; in the background."""
-    page.products.start(what)
-    return Reply(page.products.status(), 202)
+    request.app.state.products.start(what)
+    return Reply(request.app.state.products.status(), 202)
 
 
 @router.get("/export/{what}", response_class=FileResponse)
-def get_product(page: ThePage, what: Literal["model", "report"]) -> FileResponse:
-    path = page.products.path(what)
+def get_product(request: Request, what: Literal["model", "report"]) -> FileResponse:
+    path = request.app.state.products.path(what)
     if not path.is_file():
         raise HTTPException(404, f"there is no {what} yet; POST /api/export/{what} makes one")
     kind = "text/html" if what == "report" else "application/octet-stream"
