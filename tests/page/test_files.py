@@ -65,6 +65,12 @@ def test_labels_of_the_folder_are_taken_over_and_can_be_changed(picture_folder):
         assert client.get("/api/state").json()["disagreements"] == 0  # a folder is nobody
     with opened(made_page(picture_folder, vectors=made_vectors(36))) as client:
         assert client.get("/api/images/0").json()["label"] == 2
+        client.post("/api/labels", json={"ids": [1], "label": None})
+        client.delete("/api/classes/1", headers={"content-type": "application/json"})
+    with opened(made_page(picture_folder, vectors=made_vectors(36))) as client:  # what was taken back stays so
+        state = client.get("/api/state").json()
+        assert [row["name"] for row in state["classes"]] == ["bars", "stripes"] and state["labelled"] == 36 - 1 - 12
+        assert state["skipped"] == 0 and client.get("/api/images/1").json()["votes"] == []
 
 
 @pytest.fixture(scope="module")

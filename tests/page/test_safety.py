@@ -61,6 +61,8 @@ def test_strangers_need_the_token_that_is_kept_hashed(folder):
     assert token not in hashed
     with opened(made_page(folder), token=hashed) as client:
         assert client.get("/api/state").status_code == 401
+        assert client.get("/api/state", headers={"host": "10.1.2.3:8123"}).status_code == 401
+        assert client.get("/api/state", headers={"host": "evil.example"}).status_code == 421
         assert client.get("/static/icon.svg").status_code == 401
         assert client.get("/?token=wrong").status_code == 401
         assert client.get(f"/api/state?token={token}").status_code == 401  # only the front door takes it

@@ -52,7 +52,7 @@ def serve(
         if host not in HERE:
             token, hashed = new_token()
             page.database.set_fact("token", hashed)
-            hosts += [socket.gethostname(), socket.getfqdn(), *_addresses(host)]
+            hosts += [socket.gethostname(), socket.getfqdn()]
         shown = f"[{host}]" if ":" in host else host
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else shown
         address = f"http://{shown}:{port}/{f'?token={token}' if token else ''}"
@@ -64,13 +64,3 @@ def serve(
 
             threading.Timer(1.0, typer.launch, [address]).start()
         uvicorn.Server(config).run(sockets=[listening])
-
-
-def _addresses(host: str) -> list[str]:
-    """Addresses of this machine that people may type."""
-    if host not in ("0.0.0.0", "::"):
-        return []
-    try:
-        return sorted({str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None)})
-    except OSError:
-        return []

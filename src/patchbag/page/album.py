@@ -88,14 +88,13 @@ class Album:
         return len(self.names)
 
     def _judge(self, image: int) -> None:
-        said = self.votes.get(image, {}).values()
-        given = [(at, label) for label, at in said if label is not None]
+        said = self.votes.get(image, {})
+        given = [(at, label) for label, at in said.values() if label is not None]
         self.label[image] = max(given)[1] if given else -1
-        self.skipped[image] = bool(said) and not given
-        people = {who: label for who, (label, _) in self.votes.get(image, {}).items() if label is not None}
-        different = len({label for who, label in people.items() if who not in NOBODY}) > 1
-        (self.disagreements.add if different else self.disagreements.discard)(image)
-        self._people |= people.keys()
+        self.skipped[image] = bool(said.keys() - set(NOBODY)) and not given
+        people = {label for who, (label, _) in said.items() if label is not None and who not in NOBODY}
+        (self.disagreements.add if len(people) > 1 else self.disagreements.discard)(image)
+        self._people |= said.keys()
 
     def now(self) -> float:
         """The time, later than any vote before."""
@@ -207,7 +206,14 @@ class Album:
 
     def unsay(self, ids: Iterable[int]) -> list[Change]:
         """Changes that take all labels from images."""
-        return [("vote", (image, who), vote, None) for image in ids for who, vote in self.votes.get(image, {}).items()]
+        keys = [(image, who) for image in ids for who in self.votes.get(image, {})]
+        return [change for key in keys if (change := self.without(key))[2] != change[3]]
+
+    def without(self, key: tuple[int, str]) -> Change:
+        """The change that takes a vote back; of a label of the folder it stays known that it was taken back."""
+        before = self.votes[key[0]][key[1]]
+        after = (None, before[1]) if key[1] in NOBODY else None
+        return ("vote", key, before, after)
 
     # --- classes -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def change_class(album: Album, who: str, number: int, given: dict[str, Any]) -> 
 def remove_class(album: Album, who: str, number: int) -> None:
     with album.lock:
         before = album.classes[number]
-        said: list[Change] = [("vote", key, vote, None) for key, vote in _votes(album, number)]
+        said = [album.without(key) for key, _ in _votes(album, number)]
         album.change(who, f"remove the class {before['name']!r}", [*said, ("class", number, before, None)])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.page.album import Album
+from patchbag.page.album import NOBODY, Album
 from patchbag.page.live import LiveModel
 
 FILTERS = ("unlabelled", "labelled", "skipped", "doubtful", "wrong", "disagree", "broken", "gone")
@@ -41,7 +41,7 @@ def details(album: Album, model: LiveModel, ids: Sequence[int]) -> list[dict[str
             known = found is not None and i < len(found.best)
             best = int(found.best[i]) if known and found is not None else -1
             width, height = album.shape.get(i, (None, None))
-            votes = album.votes.get(i, {}).items()
+            votes = [(w, v) for w, v in album.votes.get(i, {}).items() if v[0] is not None or w not in NOBODY]
             rows.append(
                 {
                     "id": i,

@@ -18,6 +18,7 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -87,7 +88,9 @@ class Safety:
 
     def _refusal(self, scope: Any, headers: dict[bytes, str]) -> tuple[int, str, list[Any]] | None:
         host = headers.get(b"host", "")
-        if (_name(host) or "") not in self._hosts:
+        name = _name(host) or ""
+        # no stranger's name leads here if it is none but an address; who opens that needs the token
+        if name not in self._hosts and (self._token is None or not _is_address(name)):
             return 421, f"this page does not go by the name {host[:80]!r}", []
         if scope["method"] not in READING:
             origin = headers.get(b"origin")
@@ -128,6 +131,14 @@ def _name(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 async def _reply(send: Send, status: int, detail: str, more: list[Any]) -> None:

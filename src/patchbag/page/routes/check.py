@@ -69,11 +69,10 @@ def keep_one(page: ThePage, who: Who, keep: Keep) -> Reply:
     album = page.album
     ids = [i for i in check_ids(page, [keep.keep, *keep.ids]) if i != keep.keep]
     with album.lock:
-        said = [*album.unsay(ids)]
-        mine = {key for _, key, _, _ in said}
         at = album.now()
-        changes = [(kind, key, before, (None, at) if key[1] == who else None) for kind, key, before, _ in said]
-        changes += [("vote", (i, who), None, (None, at)) for i in ids if (i, who) not in mine]
+        others = [change for change in album.unsay(ids) if change[1][1] != who]
+        mine = {i: album.votes.get(i, {}).get(who) for i in ids}
+        changes = [*others, *(("vote", (i, who), before, (None, at)) for i, before in mine.items())]
         action = album.change(who, f"set {images_text(len(ids))} aside as copies", changes)
         return Reply({"version": album.version, "changed": len(ids), "action": action, "label": None})
 
