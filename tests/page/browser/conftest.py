@@ -15,11 +15,12 @@ import httpx
 import pytest
 import uvicorn
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from patchbag.page import create_app
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+expect.set_options(timeout=30_000)  # of a machine that has other things to do
 BROKEN = "zz <img src=x onerror=alert(1)>.png"
 
 
@@ -55,7 +56,7 @@ class Site:
         self.api.post("/ask/release", json={})
         self.names = {image["id"]: image["name"] for image in self.details(self.ids(filter="broken") + self.ids())}
 
-    def wait(self, done, seconds=60):
+    def wait(self, done, seconds=180):
         end = time.monotonic() + seconds
         while not done():
             assert time.monotonic() < end, f"not done after {seconds} s: {self.state()}"
@@ -123,7 +124,7 @@ def page(request, chromium, site):
         viewport={"width": 1280, "height": 800}, color_scheme=request.param, accept_downloads=True
     )
     tab = context.new_page()
-    tab.set_default_timeout(10_000)
+    tab.set_default_timeout(30_000)
     wrong = []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
@@ -138,7 +139,7 @@ def page(request, chromium, site):
 def until(page):
     """Wait until an expression holds in the page (its policy forbids the driver's own way, which is eval)."""
 
-    def wait(expression, argument=None, seconds=10):
+    def wait(expression, argument=None, seconds=30):
         end = time.monotonic() + seconds
         while not page.evaluate(expression, argument):
             assert time.monotonic() < end, f"never true: {expression}"
