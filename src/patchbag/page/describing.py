@@ -7,6 +7,7 @@ descriptions in the store.  A file that kills the child is set aside, and a new 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -62,7 +63,9 @@ class Child:
 
     def _reports(self, named: list[tuple[int, str]], block: int) -> Iterator[dict[str, Any]]:
         command = [sys.executable, "-m", "patchbag.page.describing"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write(json.dumps({**self._order, "named": named, "block": block}))
@@ -114,4 +117,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(BrokenPipeError):  # the page has ended
+        main()

@@ -79,7 +79,11 @@ class Page:
         self.database = Database(database)
         self.events = Events()
         self.album = Album(self.root, self.database)
-        self.remarks = files.take_labels(self.album)
+        try:
+            self.remarks = files.take_labels(self.album)
+        except BaseException:
+            self.database.close()
+            raise
         self.model = LiveModel(self.album, seed, self._model_changed)
         self.checks = Checks(self.album, self.model)
         self.finder = Finder(self.album, self.model)
@@ -179,7 +183,9 @@ class Page:
             rest = Rest(others, graph.prepare(self._vectors[others])) if len(others) else None
         else:
             pipeline = self.pipeline()
+            chosen = ids
             ids, bags = self.vectors_of(ids, pipeline)
+            self.described -= set(chosen.tolist()) - set(ids.tolist())  # files that have gone meanwhile
             graph = pool_graph(pipeline, bags)
             steps = [step for _, step in pipeline.steps[:-1]]
             rest = self._beyond(others, pipeline, graph)
@@ -245,7 +251,7 @@ class Page:
     def files_changed(self, news: dict[str, list[int]]) -> None:
         """What the folder has become."""
         again = [i for i in (*news["added"], *news["changed"]) if not self.album.gone[i]]
-        self.described -= set(again)
+        self.described -= {*again, *news["gone"]}
         self.events.publish("images", {**{k: news[k] for k in ("added", "gone", "renamed")}, "total": len(self.album)})
         if again and self._vectors is None:
             self._to_describe.put(again)
