@@ -71,16 +71,11 @@ def test_an_estimator_without_a_seed_takes_that_of_the_context():
     assert current_runtime().seed is None
 
 
-def device_of(job):
-    return current_runtime().device
+def seed_of(job):
+    return current_runtime().seed
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_workers_have_the_context_of_their_caller(backend):
-    with parallel_config(backend, n_jobs=2), runtime_context(device="cuda"):
-        assert set(parallel_map(device_of, range(64))) == {"cuda"}
-
-
-def test_an_unknown_device_is_an_error():
-    with pytest.raises(ValueError, match='device must be "cpu" or "cuda"'), runtime_context(device="tpu"):
-        pass
+    with parallel_config(backend, n_jobs=2), runtime_context(seed=5):
+        assert set(parallel_map(seed_of, range(64))) == {5}

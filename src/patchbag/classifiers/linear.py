@@ -6,7 +6,7 @@ An encoding has far more dimensions than there are training images (131,072 for 
 theorem), :math:`w = X^T a`, so everything happens on the n × n Gram matrix :math:`G = XX^T`, one matrix product:
 
 * ``model="svm"``: hinge loss, one scikit-learn ``SVC(kernel="precomputed")`` per class (``LinearSVC`` on X itself when
-  there are more images than ``GRAM_LIMIT`` and dimensions);
+  there are more images than ``GRAM_LIMIT`` and dimensions; on a GPU all classes at once, ``hinge``);
 * ``model="least-squares"``: squared loss to targets ±1, :math:`a = (G + I/C)^{-1} (y - \bar y)`.
 
 Probabilities: see :mod:`~patchbag.classifiers.confidence.temperature`.  Regularisation shrinks the scores of squared
@@ -30,22 +30,25 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_array
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import Fold, fit_temperature, left_out_folds
+from patchbag.classifiers.hinge import hinge_machines
 from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_versus_rest
+from patchbag.device import lies_elsewhere, like, product, to_host
 from patchbag.runtime import check_random_state, parallel_map
 
 C_GRID = (1.0, 10.0, 100.0)
 GRAM_LIMIT = 6000
 TINY = 1e-300
 
-Dual = tuple[np.ndarray, np.ndarray, float]
+Dual = tuple[Any, np.ndarray, float]
 
 
 def _train_svm(gram: np.ndarray, C: float, signs: np.ndarray) -> tuple[np.ndarray, float]:
@@ -55,20 +58,32 @@ def _train_svm(gram: np.ndarray, C: float, signs: np.ndarray) -> tuple[np.ndarra
     return dual, float(machine.intercept_[0])
 
 
-def svm_dual(gram: np.ndarray, signs: np.ndarray, C: float) -> Dual:
+def svm_dual(gram: Any, signs: np.ndarray, C: float) -> Dual:
     """Dual coefficients (n, M) and intercepts (M,) of one hinge-loss machine per column of ``signs (n, M)``, and 1."""
+    if not is_numpy_array(gram):
+        return *hinge_machines(gram, signs, C), 1.0
     duals, intercepts = zip(*parallel_map(partial(_train_svm, gram, C), signs.T))
     return np.stack(duals, axis=1), np.array(intercepts), 1.0
 
 
-def least_squares_dual(gram: np.ndarray, signs: np.ndarray, C: float) -> Dual:
+def least_squares_dual(gram: Any, signs: np.ndarray, C: float) -> Dual:
     """The same for squared loss, and the mean response of the training images' scores to their own targets."""
-    inverse = np.linalg.inv(gram + np.eye(len(gram)) / C)
+    xp, n = array_namespace(gram), len(signs)
+    inverse = xp.linalg.inv(gram + like(np.eye(n), gram) / C)
     mean = signs.mean(axis=0)
-    return inverse @ (signs - mean), mean, float(1 - np.trace(inverse) / (len(gram) * C))
+    return inverse @ like(signs - mean, gram), mean, float(1 - xp.linalg.trace(inverse) / (n * C))
 
 
 DUAL: dict[str, Callable[..., Dual]] = {"svm": svm_dual, "least-squares": least_squares_dual}
+
+
+def _block(gram: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
+    if is_numpy_array(gram):
+        return gram[np.ix_(rows, columns)]
+    xp = array_namespace(gram)
+    for axis, index in enumerate((rows, columns)):
+        gram = xp.take(gram, xp.asarray(index, device=device(gram)), axis=axis)
+    return gram
 
 
 def column_moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,7 +158,12 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
         # similarities are few numbers with a common part that cancels
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32) if self.rows == "vectors" else np.float64)
+        dtype = (np.float64, np.float32) if self.rows == "vectors" else np.float64
+        if lies_elsewhere(X):
+            X = self._check_tensor(X, reset=True)
+            check_consistent_length(X, y)
+        else:
+            X, y = validate_data(self, X, y, dtype=dtype)
         self.classes_, targets = encode_labels(y)
         if self.rows != "vectors" and len(X) != X.shape[1]:
             raise ValueError(
@@ -153,8 +173,19 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         random = check_random_state(self.random_state)
         primal = self.model == "svm" and self.rows == "vectors" and len(X) > max(GRAM_LIMIT, X.shape[1])
         fit = self._fit_primal if primal else self._fit_dual
-        fit(X, targets, left_out_folds(targets, self.folds, random), random)
+        fit(to_host(X) if primal else X, targets, left_out_folds(targets, self.folds, random), random)
         return self
+
+    def _check_tensor(self, X: Any, reset: bool) -> Any:
+        """Finite rows that stay where they are; scikit-learn would bring them to the host."""
+        xp = array_namespace(X)
+        if X.ndim != 2 or not bool(xp.all(xp.isfinite(X))):
+            raise ValueError(f"expected rows (n, width), got shape {tuple(X.shape)}, or numbers that are not finite")
+        if reset:
+            self.n_features_in_ = int(X.shape[1])
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(f"fitted on rows of {self.n_features_in_} numbers, got {X.shape[1]}")
+        return X
 
     def _fit_dual(self, X: np.ndarray, targets: np.ndarray, folds: list[Fold], random: Any) -> None:
         solve = DUAL[self.model]
@@ -162,21 +193,24 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         vectors = self.rows == "vectors"
         mean, deviation = (np.zeros(1), np.ones(1)) if vectors else column_moments(X)
         known = X if vectors else (X - mean) / deviation
-        gram = (known @ known.T).astype(np.float64)
+        gram = product(known, known.T)
+        if is_numpy_array(gram):  # on a GPU the precision of the vectors is enough, and four times faster
+            gram = gram.astype(np.float64)
 
         def left_out(train: np.ndarray, test: np.ndarray, columns: np.ndarray, C: float) -> np.ndarray:
             if vectors:
-                part, rows = gram[np.ix_(train, train)], gram[np.ix_(test, train)]
+                part, rows = _block(gram, train, train), _block(gram, test, train)
             else:
                 a, b = leave_out_columns(X, train, test, self.rows == "shares")
                 part, rows = a @ a.T, b @ a.T
             dual, intercept, response = solve(part, signs[train][:, columns], C)
-            return (rows @ dual + intercept) / response
+            return (to_host(rows @ dual) + intercept) / response
 
         self._calibrate(left_out, targets, folds)
         dual, intercept, response = solve(gram, signs, self.C_)
         self.temperature_ /= response
-        self.coef_ = dual.T.astype(known.dtype) @ known / deviation.astype(known.dtype)
+        self.coef_ = to_host(like(dual, known).T @ known)
+        self.coef_ = self.coef_ / deviation.astype(self.coef_.dtype)
         self.intercept_ = intercept - (0.0 if vectors else self.coef_ @ mean)
 
     def _fit_primal(self, X: np.ndarray, targets: np.ndarray, folds: list[Fold], random: Any) -> None:
@@ -214,8 +248,11 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """(n, C) scores, larger is surer; (n,) for two classes."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        scores = X @ self.coef_.T + self.intercept_
+        if lies_elsewhere(X):
+            X = self._check_tensor(X, reset=False)
+        else:
+            X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        scores = to_host(X @ like(self.coef_, X).T) + self.intercept_
         return scores if scores.shape[1] > 1 else scores[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:

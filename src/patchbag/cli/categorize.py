@@ -15,6 +15,7 @@ from patchbag.cli import screen
 from patchbag.cli.files import check_outputs, describe_labelled, machine
 from patchbag.cli.options import (
     CacheOption,
+    DeviceOption,
     FeaturesOption,
     FolderArgument,
     JobsOption,
@@ -37,6 +38,7 @@ def train(
     features: FeaturesOption = None,
     settings: SetOption = None,
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
     seed: SeedOption = 0,
 ) -> None:
@@ -50,7 +52,7 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = make_categorizer(recipe, features, settings, seed)
-    with machine(jobs, cache), settings_to_blame(settings):
+    with machine(jobs, cache, device=device), settings_to_blame(settings):
         images, described = describe_labelled(
             found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
         )
@@ -87,6 +89,7 @@ def evaluate(
     ] = None,
     report: Annotated[Path, typer.Option(help="The HTML report to write.")] = Path("patchbag-report.html"),
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
@@ -98,7 +101,7 @@ def evaluate(
     if pool and not categorizer.takes_unlabelled:
         raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
     check_outputs(json_path, report)
-    with machine(jobs, cache), settings_to_blame(settings):
+    with machine(jobs, cache, device=device), settings_to_blame(settings):
         started = time.perf_counter()
         found = open_collection(folder, labels)
         images, described = describe_labelled(found, categorizer.pipeline()["features"])

@@ -15,6 +15,7 @@ from patchbag.cli import screen
 from patchbag.cli.files import check_output_folder, machine
 from patchbag.cli.options import (
     CacheOption,
+    DeviceOption,
     JobsOption,
     RecipeOption,
     app,
@@ -80,6 +81,7 @@ def reproduce(
         "results"
     ),
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
 ) -> None:
     """Run a published experiment and print our figures beside the published ones.
@@ -105,7 +107,7 @@ def reproduce(
     journal = Journal(result_paths(spec["name"], output)[2])
     if len(journal):
         screen.say(f"going on from {len(journal)} figures in {journal.path}")
-    with machine(jobs, cache), screen.working("starting") as tell:
+    with machine(jobs, cache, device=device), screen.working("starting") as tell:
         try:
             result = run_experiment(spec, data, splits=splits, progress=tell, journal=journal)
         except KeyboardInterrupt:

@@ -61,6 +61,9 @@ def check_jobs(jobs: int) -> int:
 JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", callback=check_jobs, help="Number of workers; -1 for all cores.")
 ]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="Where to compute: cpu, cuda, or cuda:1 for the second GPU.")
+]
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep the features of images on disk for the next run.")
 ]

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_outputs, machine
-from patchbag.cli.options import CacheOption, JobsOption, app
+from patchbag.cli.options import CacheOption, DeviceOption, JobsOption, app
 
 BLOCK = 64
 UNLIKE = "unlike anything seen"
@@ -47,6 +47,7 @@ def predict(
         typer.Option("--output", "-o", help="Write every probability to this file as well: FILE.csv or FILE.jsonl."),
     ] = None,
     jobs: JobsOption = -1,
+    device: DeviceOption = "cpu",
     cache: CacheOption = True,
 ) -> None:
     """Say what is in images, and how sure that is."""
@@ -63,7 +64,7 @@ def predict(
     with (
         printing(top, coverage is not None, as_json) as show,
         writing(output, classes, coverage is not None) as write,
-        machine(jobs, cache),
+        machine(jobs, cache, device=device),
         screen.counting("looking at images", len(found)) as step,
     ):
         for start in range(0, len(found), BLOCK):

@@ -17,17 +17,18 @@ from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import array_namespace, device, is_numpy_array
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.device import to_host
 from patchbag.mixture.statistics import Statistics
 from patchbag.registry import Storable
 
 # Statistics that are encoded at a time: bounds the temporaries.
-BLOCK_VALUES = 1 << 23
+BLOCK_VALUES, DEVICE_BLOCK_VALUES = 1 << 23, 1 << 28
 
 
 class SomeOf(StrOptions):
@@ -95,13 +96,15 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
                 "these statistics were collected under another universal mixture than those this encoding was fitted "
                 "on: components of the same number are different ones; collect them with the same UniversalStatistics"
             )
-        block = max(1, BLOCK_VALUES // prod(shape)) if is_numpy_array(values) else len(statistics)
+        most = BLOCK_VALUES if is_numpy_array(values) else DEVICE_BLOCK_VALUES
+        block = min(max(1, most // prod(shape)), len(statistics))
         codes = self._encode(statistics[:block])
         if block < len(statistics):
-            head, codes = codes, np.empty((len(statistics), *codes.shape[1:]), codes.dtype)
-            codes[:block] = head
+            xp, head = array_namespace(codes), codes
+            codes = xp.empty((len(statistics), *codes.shape[1:]), dtype=codes.dtype, device=device(codes))
+            codes[:block, ...] = head
             for i in range(block, len(statistics), block):
-                codes[i : i + block] = self._encode(statistics[i : i + block])
+                codes[i : i + block, ...] = self._encode(statistics[i : i + block])
         return codes if has_cells else codes[:, 0, ...]
 
     def _fit(self, statistics: Statistics) -> None:
@@ -119,7 +122,7 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
             raise TypeError(f"expected Statistics (from UniversalStatistics or collect), got {type(X).__name__}")
         arrays = X.arrays()
         if self.learns:
-            arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+            arrays = {name: np.ascontiguousarray(to_host(a)) for name, a in arrays.items()}
         s0, s1, s2 = arrays.values()
         if s0.ndim not in (2, 3) or 0 in s0.shape or s1.shape != s2.shape or s1.shape[:-1] != s0.shape:
             shapes = ", ".join(str(tuple(a.shape)) for a in (s0, s1, s2))

@@ -22,32 +22,40 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.device import like, to_host
 from patchbag.encodings.base import SomeOf
 
 COLUMNS = 4096  # dimensions that are looked at in double precision at a time
 
 
-def signed_power(x: np.ndarray, exponent: float = 0.5) -> np.ndarray:
+def signed_power(x: Any, exponent: float = 0.5) -> Any:
     """sign(x)·|x|^exponent."""
-    root = np.sqrt(np.abs(x)) if exponent == 0.5 else np.abs(x) ** exponent
-    return np.copysign(root, x)
+    xp = array_namespace(x)
+    root = xp.sqrt(xp.abs(x)) if exponent == 0.5 else xp.abs(x) ** exponent
+    return xp.copysign(root, x)
 
 
-def l2_normalize(x: np.ndarray) -> np.ndarray:
+def l2_normalize(x: Any) -> Any:
     """Rows of the last axis scaled to unit length; zero rows stay zero."""
-    norm = np.sqrt(np.einsum("...i,...i->...", x, x))[..., None]
-    return x / np.where(norm > 0, norm, 1)
+    xp = array_namespace(x)
+    if is_numpy_array(x):  # without an array of squares
+        norm = np.sqrt(np.einsum("...i,...i->...", x, x))[..., None]
+    else:
+        norm = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
+    return x / xp.where(norm > 0, norm, xp.ones_like(norm))
 
 
-def intra_normalize(x: np.ndarray, n_blocks: int) -> np.ndarray:
+def intra_normalize(x: Any, n_blocks: int) -> Any:
     """Each of ``n_blocks`` equal parts of the last axis scaled to unit length."""
     if x.shape[-1] % n_blocks:
         raise ValueError(f"{x.shape[-1]} dimensions cannot be cut into {n_blocks} equal blocks")
-    return l2_normalize(x.reshape(*x.shape[:-1], n_blocks, -1)).reshape(x.shape)
+    xp = array_namespace(x)
+    return xp.reshape(l2_normalize(xp.reshape(x, (*x.shape[:-1], n_blocks, -1))), x.shape)
 
 
 class Normalizer(TransformerMixin, BaseEstimator):
@@ -85,36 +93,37 @@ class Normalizer(TransformerMixin, BaseEstimator):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
         if "intra" in self.steps and self.n_blocks is None:
             raise ValueError("the 'intra' step needs n_blocks, the number of components")
         x = _check(X)
-        self.shape_ = x.shape[1:]
+        self.shape_ = tuple(x.shape[1:])
         for step in self.steps:
             if step == "whiten":
                 mean, deviation = _moments(x)
                 largest = max(float(x.max()), -float(x.min()), 1e-300)
                 # rounding makes a constant dimension's deviation tiny rather than zero
                 constant = deviation <= 1e-6 * np.abs(mean) + 1e-12 * largest
-                self.mean_ = mean.astype(x.dtype)
-                self.scale_ = np.where(constant, 0, 1 / np.where(constant, 1, deviation)).astype(x.dtype)
+                dtype = to_host(x[:0, ...]).dtype
+                self.mean_ = mean.astype(dtype)
+                self.scale_ = np.where(constant, 0, 1 / np.where(constant, 1, deviation)).astype(dtype)
             x = self._apply(step, x)
         return _join(x)
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         check_is_fitted(self, "shape_")
         x = _check(X)
-        if x.shape[1:] != self.shape_:
+        if tuple(x.shape[1:]) != self.shape_:
             raise ValueError(f"fitted on encodings of shape (n, {self.shape_}), got {x.shape}")
         for step in self.steps:
             x = self._apply(step, x)
         return _join(x)
 
-    def _apply(self, step: str, x: np.ndarray) -> np.ndarray:
+    def _apply(self, step: str, x: Any) -> Any:
         if step == "whiten":
-            centred = x - self.mean_
-            centred *= self.scale_
-            return np.asarray(centred)
+            centred = x - like(self.mean_, x)
+            centred *= like(self.scale_, x)
+            return centred
         if step == "power":
             return signed_power(x, self.exponent)
         if step == "l2":
@@ -122,29 +131,33 @@ class Normalizer(TransformerMixin, BaseEstimator):
         return intra_normalize(x, self.n_blocks or 1)
 
 
-def _check(X: Any) -> np.ndarray:
-    x = np.asarray(X)
+def _check(X: Any) -> Any:
+    x = X if is_array_api_obj(X) else np.asarray(X)
+    xp = array_namespace(x)
     if x.ndim not in (2, 3):
-        raise ValueError(f"expected encodings (n, width) or (n, cells, width), got shape {x.shape}")
-    if x.dtype.kind != "f":
-        x = x.astype(np.float64)
-    if not np.isfinite(x).all():
-        raise ValueError(f"the encoding of image {np.argwhere(~np.isfinite(x))[0][0]} has NaN or infinite entries")
+        raise ValueError(f"expected encodings (n, width) or (n, cells, width), got shape {tuple(x.shape)}")
+    if not xp.isdtype(x.dtype, "real floating"):
+        x = xp.astype(x, xp.float64)
+    if not bool(xp.all(xp.isfinite(x))):
+        image = int(xp.argmin(xp.astype(xp.all(xp.isfinite(xp.reshape(x, (x.shape[0], -1))), axis=1), xp.int8)))
+        raise ValueError(f"the encoding of image {image} has NaN or infinite entries")
     return x
 
 
-def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _moments(x: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation over the rows in double precision, without a copy of all of x in it."""
-    flat = x.reshape(len(x), -1)
+    xp = array_namespace(x)
+    flat = xp.reshape(x, (x.shape[0], -1))
     mean, deviation = np.empty(flat.shape[1]), np.empty(flat.shape[1])
     for start in range(0, flat.shape[1], COLUMNS):
         part = slice(start, start + COLUMNS)
-        block = flat[:, part].astype(np.float64)
-        mean[part], deviation[part] = block.mean(axis=0), block.std(axis=0)
+        block = xp.astype(flat[:, part], xp.float64)
+        mean[part], deviation[part] = to_host(xp.mean(block, axis=0)), to_host(xp.std(block, axis=0))
     return mean.reshape(x.shape[1:]), deviation.reshape(x.shape[1:])
 
 
-def _join(x: np.ndarray) -> np.ndarray:
+def _join(x: Any) -> Any:
     if x.ndim == 2:
         return x
-    return x.reshape(len(x), -1) * x.dtype.type(x.shape[1] ** -0.5)
+    xp = array_namespace(x)
+    return xp.reshape(x, (x.shape[0], -1)) * xp.asarray(x.shape[1] ** -0.5, dtype=x.dtype, device=device(x))

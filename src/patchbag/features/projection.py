@@ -11,11 +11,13 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from array_api_compat import is_numpy_array
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags, map_values
+from patchbag.device import floating, like
 from patchbag.runtime import check_random_state
 
 NULL_VARIANCE = 1e-10
@@ -100,6 +102,9 @@ class BagPCA(TransformerMixin, BaseEstimator):
             deviation = np.sqrt(self.explained_variance_)
             floor = 1e-6 * max(deviation.max(), 1e-300)
             matrix = matrix * np.where(deviation > floor, np.maximum(deviation, floor) ** -float(self.whiten), 0)
+        if bags.total and not is_numpy_array(bags.values):
+            rows = floating(bags.values)
+            return bags.replace((rows - like(self.mean_, rows)) @ like(matrix, rows))
         dtype = np.float64 if bags.dtype == np.float64 else np.float32
         matrix, mean = matrix.astype(dtype), self.mean_.astype(dtype)
         return map_values(bags, lambda rows: np.subtract(rows, mean, dtype=dtype) @ matrix, BLOCK_ROWS)

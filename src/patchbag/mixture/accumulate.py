@@ -12,7 +12,7 @@ a loop over the components whose density is above ``CUTOFF`` of the best one's. 
 K · CUTOFF of a descriptor.
 
 Sums run over segments (a bag, a spatial cell of a bag, or everything): segment numbers say where a row goes.  The same
-sums for arrays that are not NumPy's (CUDA tensors) are dense products through the Array API, in ``accumulate_dense``.
+sums for arrays that are not NumPy's (CUDA tensors) are in ``dense``.
 
 Precision: float64 descriptors are summed in float64, all others in float32, in both cases in coordinates standardised
 by the mixture.  Turning the sums into moments of x itself, :func:`raw_moments`, loses (|mean| / σ)² units in the last
@@ -24,7 +24,6 @@ Cost: 4·N·D·K floating-point operations in BLAS, about 4·N·D·22 outside.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -219,26 +218,3 @@ def _floating(values: Any) -> Any:
         return values.astype(compute_dtype(values.dtype), copy=False)
     xp = array_namespace(values)
     return values if values.dtype in (xp.float32, xp.float64) else xp.astype(values, xp.float32)
-
-
-def accumulate_dense(values: Any, offsets: Any, parameters: GaussianParameters) -> tuple[Any, Any, Any]:
-    """``s0 (n, K)``, ``s12 (n, K, 2D)`` of consecutive segments and Σ log p(x), by matrix products alone.
-
-    The path of CUDA tensors (and of any Array API library); ``offsets`` are host integers.
-    """
-    xp = array_namespace(values)
-    values = _floating(values)
-    where = {"dtype": values.dtype, "device": device(values)}
-    logits = log_densities(values, parameters)
-    best = xp.max(logits, axis=1, keepdims=True)
-    share = xp.exp(logits - best)
-    total = xp.sum(share, axis=1, keepdims=True)
-    share = share / total
-    z = (values - xp.asarray(parameters.center, **where)) / xp.asarray(parameters.scale, **where)
-    rows = xp.concat([z, z * z], axis=1)
-    s0, s12 = [], []
-    for start, stop in pairwise(offsets):
-        part = share[int(start) : int(stop), :]
-        s0.append(xp.sum(part, axis=0))
-        s12.append(xp.matrix_transpose(part) @ rows[int(start) : int(stop), :])
-    return xp.stack(s0), xp.stack(s12), xp.sum(best + xp.log(total))

@@ -9,17 +9,21 @@ M-step (liu2010, eq. 4.3-4.5):
 (The poster liu2008 prints the variance without the division by :math:`S^0_k`; the thesis has it right.)
 
 Sums are float32 within a job of 16,384 descriptors and float64 across jobs, in the mixture's standardised coordinates:
-float32 descriptors keep their full accuracy, and the result does not depend on the number or the kind of workers.
+float32 descriptors keep their full accuracy, and the result does not depend on the number or the kind of workers.  On a
+GPU the same sums are matrix products of larger chunks (``dense``); everything else happens on the host.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import is_numpy_array
 
+from patchbag.device import to_device
 from patchbag.mixture.accumulate import accumulate, raw_moments
+from patchbag.mixture.dense import dense_expectation
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import JOB_ROWS
 from patchbag.runtime import parallel_map
@@ -67,9 +71,9 @@ def _sums(job: Sample, parameters: GaussianParameters) -> tuple[np.ndarray, np.n
 
 
 def expectation(
-    values: np.ndarray,
+    values: Any,
     parameters: GaussianParameters,
-    sample_weight: np.ndarray | None = None,
+    sample_weight: Any = None,
     n_jobs: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Sums over all rows, in the mixture's standardised coordinates and in float64.
@@ -78,6 +82,16 @@ def expectation(
     -------
     s0 (K,), s12 (K, 2D), total log-likelihood
     """
+    by = _by_jobs if is_numpy_array(values) else dense_expectation
+    s0, s12, total = by(values, parameters, sample_weight, n_jobs)
+    if not np.isfinite(total):
+        raise ValueError("descriptors are NaN or infinite, or lie too far from the mixture for their precision")
+    return s0, s12, total
+
+
+def _by_jobs(
+    values: np.ndarray, parameters: GaussianParameters, sample_weight: np.ndarray | None, n_jobs: int | None
+) -> tuple[np.ndarray, np.ndarray, float]:
     parts = (slice(start, start + JOB_ROWS) for start in range(0, len(values), JOB_ROWS))
     jobs = (Sample(values[part], None if sample_weight is None else sample_weight[part]) for part in parts)
     s0 = np.zeros(parameters.n_components)
@@ -87,8 +101,6 @@ def expectation(
         s0 += part0[0]
         s12 += part12[0]
         total += log_likelihood
-    if not np.isfinite(total):
-        raise ValueError("descriptors are NaN or infinite, or lie too far from the mixture for their precision")
     return s0, s12, total
 
 
@@ -124,12 +136,13 @@ def climb(
     min_count : a component with fewer descriptors is given half of a heavy one, moved by ``distance`` deviations; with
         sample weights, as if their mean were one: their unit is the caller's own affair
     """
+    values, weight = to_device(sample.values), to_device(sample.weight)
     mass = sample.mass
     unit = 1.0 if sample.weight is None else np.count_nonzero(sample.weight) / mass
     history: list[float] = []
     small = reseeded = 0
     for _ in range(iterations):
-        s0, s12, log_likelihood = expectation(sample.values, parameters, sample.weight, n_jobs)
+        s0, s12, log_likelihood = expectation(values, parameters, weight, n_jobs)
         history.append(log_likelihood / mass)
         parameters = maximization(s0, s12, parameters, floor)
         empty = np.flatnonzero(unit * s0 < min_count)

@@ -14,8 +14,10 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 
 def parse_grid(grid: str) -> tuple[int, int]:
@@ -65,15 +67,19 @@ class SpatialPyramid:
         """What a model file stores of a pyramid (see storage)."""
         return {"grids": [f"{rows}x{columns}" for rows, columns in self.grids]}
 
-    def assign(self, positions: np.ndarray) -> np.ndarray:
+    def assign(self, positions: Any) -> Any:
         """(total,) atom of each patch centre (x, y) in [0, 1]²."""
-        x, y = positions[:, 0], positions[:, 1]
-        if len(x) and not (np.isfinite(positions).all() and positions.min() >= 0 and positions.max() <= 1):
+        xp = array_namespace(positions)
+        if not bool(xp.all((positions >= 0) & (positions <= 1))):  # NaN is neither
             raise ValueError(
                 "patch positions must lie in [0, 1]: divide pixel coordinates by the image's width and height"
             )
-        row = np.searchsorted(np.array(self._row_cuts, float), y, side="right")
-        column = np.searchsorted(np.array(self._column_cuts, float), x, side="right")
+        double = xp.astype(positions, xp.float64)
+        found = []
+        for i, cuts in enumerate((self._column_cuts, self._row_cuts)):
+            edges = xp.asarray(np.array(cuts, float), device=device(double))
+            found.append(xp.searchsorted(edges, xp.asarray(double[:, i], copy=True), side="right"))
+        column, row = found
         return row * self.n_columns + column
 
 

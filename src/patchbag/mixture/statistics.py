@@ -8,7 +8,7 @@ sum of all cells, and EM needs nothing but the sum over all images.
 
 ``collect`` walks over whole bags in jobs of about ``JOB_ROWS`` descriptors, which carry their descriptors with them and
 return sums.  Memory beyond the result is one chunk of ``CHUNK_ROWS`` descriptors and a few megabytes per worker.
-Arrays that live on a GPU are handled by dense products through the Array API.
+On a GPU the sums are dense products, chunk by chunk (``dense``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace
 
 from patchbag.bags import Bags
-from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, accumulate_dense, raw_moments
+from patchbag.device import on_device, to_host
+from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, raw_moments
+from patchbag.mixture.dense import collect_dense
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.records import Records, shared
@@ -30,8 +32,6 @@ from patchbag.runtime import parallel_map
 
 JOB_ROWS = 16384
 CHUNK_ROWS = 64 * JOB_ROWS
-# descriptors that are processed together on a GPU: their posteriors are K times as many numbers
-DENSE_ROWS = 1 << 19
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,14 +134,17 @@ def collect(
     if assignment == "nearest":
         k, spread = parameters.n_components, float(parameters.variances.mean())
         parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
-    if not is_numpy_array(bags[0]):
-        if pyramid is not None or assignment != "soft":
-            raise ValueError("spatial cells and hard assignment need NumPy descriptors, not " + type(bags[0]).__name__)
-        dense = Statistics.concatenate([_dense(part, parameters) for part in bags.chunks(DENSE_ROWS)])
-        return dense if moments else dense.counts()
+    wide = universal.distance > FAR
+    if on_device(bags[0]):
+        hard = assignment != "soft"
+        statistics = Statistics(*collect_dense(bags, parameters, pyramid, hard, moments, wide, projection), universal)
+        xp = array_namespace(statistics.s0)
+        if not bool(xp.isfinite(xp.sum(statistics.s0))):
+            raise_not_finite(bags, 0, len(bags))
+        return statistics
     work = partial(
         _sums, parameters=parameters, pyramid=pyramid, cutoff=CUTOFF if assignment == "soft" else 1.0, moments=moments,
-        wide=universal.distance > FAR, projection=projection,
+        wide=wide, projection=projection,
     )  # fmt: skip
     arrays: list[np.ndarray] = []
     done = 0
@@ -190,14 +193,9 @@ def _sums(
     return (s0, *raw_moments(s0, s12, parameters, wide)) if moments else (s0, s12, s12)
 
 
-def _dense(bags: Bags, parameters: GaussianParameters) -> Statistics:
-    s0, s12, _ = accumulate_dense(bags.values, bags.offsets, parameters)
-    return Statistics(s0, *raw_moments(s0, s12, parameters, parameters.distance > FAR), universal=parameters)
-
-
 def raise_not_finite(bags: Bags, first: int, total: int) -> NoReturn:
     """Name the bag that holds NaN or infinite descriptors."""
     for i, values in enumerate(bags):
-        if not np.isfinite(values).all():
+        if not np.isfinite(to_host(values)).all():
             raise ValueError(f"bag {first + i} of {total} has descriptors that are NaN or infinite")
     raise ValueError("descriptors lie too far from the universal mixture to be represented in float32; pass float64")

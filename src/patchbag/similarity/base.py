@@ -25,6 +25,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.device import follow, from_device, to_host
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.registry import Storable
 from patchbag.runtime import parallel_map
@@ -49,8 +50,8 @@ class Kernel(Storable, TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
     def _fit(self, X: Any) -> None:
-        """Learn from clean references, and keep them."""
-        self.references_ = X
+        """Learn from clean references, and keep them, on the host."""
+        self.references_ = to_host(X)
 
     def _compare(self, X: Any) -> Any:
         """Similarities (n, number of references) of clean samples."""
@@ -71,12 +72,12 @@ class Kernel(Storable, TransformerMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Similarities (n, n) of the reference samples with each other."""
-        return self._fit_gram(self._check(X))
+        return from_device(self._fit_gram(self._check(X)))
 
     def transform(self, X: Any) -> Any:
         """Similarities (m, n) of m samples to the n references."""
         check_is_fitted(self)
-        return self._compare(self._check(X, fitted=True))
+        return from_device(self._compare(self._check(X, fitted=True)))
 
     @classmethod
     def fit_transform_all(cls, kernels: Sequence[Self], X: Any) -> list[Any]:
@@ -171,8 +172,17 @@ class MixtureSimilarity(Kernel):
     matching: str
     references_: Mixtures
 
+    @property
+    def follows(self) -> bool:
+        """Whether mixtures are compared where they lie; else on the host."""
+        return False
+
     def _check(self, X: Any, fitted: bool = False) -> Any:
-        return check_mixtures(X, self.references_ if fitted else None, self.matching == "one-to-one")
+        references = None
+        if isinstance(X, Mixtures):
+            X = X if self.follows else from_device(X)
+            references = follow(self.references_, X.means) if fitted else None
+        return check_mixtures(X, references, self.matching == "one-to-one")
 
 
 def check_histograms(X: Any, normalized: bool = False) -> np.ndarray:
@@ -207,7 +217,7 @@ class HistogramSimilarity(Kernel):
     normalized: bool = False
 
     def _check(self, X: Any, fitted: bool = False) -> np.ndarray:
-        histograms = check_histograms(X, self.normalized)
+        histograms = check_histograms(to_host(X), self.normalized)
         if fitted and histograms.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"histograms of {histograms.shape[1]} and of {self.n_features_in_} words cannot be compared"

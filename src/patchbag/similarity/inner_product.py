@@ -6,7 +6,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import array_namespace
 
+from patchbag.device import lies_elsewhere, like, product
+from patchbag.encodings.normalize import l2_normalize
 from patchbag.similarity.base import Kernel
 
 
@@ -30,20 +33,26 @@ class InnerProductKernel(Kernel):
     def __init__(self, normalize: bool = True) -> None:
         self.normalize = normalize
 
-    def _check(self, X: Any, fitted: bool = False) -> np.ndarray:
-        vectors = np.asarray(X)
-        if vectors.ndim != 2 or vectors.dtype.kind not in "biuf":
+    def _check(self, X: Any, fitted: bool = False) -> Any:
+        vectors = X if lies_elsewhere(X) else np.asarray(X)
+        xp = array_namespace(vectors)
+        if vectors.ndim != 2 or not xp.isdtype(vectors.dtype, ("bool", "real floating", "integral")):
             raise ValueError(f"expected one vector an image, (n, width), got shape {vectors.shape} of {vectors.dtype}")
         if fitted and vectors.shape[1] != self.references_.shape[1]:
             raise ValueError(f"fitted on vectors of {self.references_.shape[1]} numbers, got {vectors.shape[1]}")
-        vectors = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float64)
-        if not np.isfinite(vectors).all():
-            bad = int(np.argmin(np.isfinite(vectors).all(axis=1)))
+        vectors = vectors if xp.isdtype(vectors.dtype, "real floating") else xp.astype(vectors, xp.float64)
+        if not bool(xp.all(xp.isfinite(vectors))):
+            bad = int(xp.argmin(xp.astype(xp.all(xp.isfinite(vectors), axis=1), xp.int8)))
             raise ValueError(f"the vector of image {bad} of {len(vectors)} has a value that is not finite")
-        if not self.normalize:
-            return vectors
+        return self._unit(vectors) if self.normalize else vectors
+
+    @staticmethod
+    def _unit(vectors: Any) -> Any:
+        if lies_elsewhere(vectors):
+            return l2_normalize(vectors)
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))[:, None]
         return vectors / np.where(lengths > 0, lengths, 1.0).astype(vectors.dtype)
 
-    def _compare(self, vectors: np.ndarray) -> np.ndarray:
-        return np.asarray(vectors @ self.references_.T, dtype=np.float64)
+    def _compare(self, vectors: Any) -> Any:
+        xp = array_namespace(vectors)
+        return xp.astype(product(vectors, like(self.references_, vectors).T), xp.float64, copy=False)

@@ -9,11 +9,10 @@ from patchbag.classifiers.gaussian_process import combination as kernel_combinat
 from patchbag.classifiers.gaussian_process.combination import (
     _Objective,
     _Parameters,
-    combine,
     learn_combination,
-    log_evidence,
     unit_weights,
 )
+from patchbag.classifiers.gaussian_process.evidence import combine, log_evidence
 from patchbag.classifiers.gaussian_process.laplace import laplace_evidence
 
 

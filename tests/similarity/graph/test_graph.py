@@ -69,7 +69,8 @@ def test_hubs_are_discounted():
 @pytest.mark.parametrize("m", [5, 60])
 def test_leading_eigenvectors_are_those_of_the_dense_matrix_with_several_components(m):
     parts = [dense_affinities(VECTORS[a:b], 6) for a, b in ((0, 40), (40, 89))]
-    affinity = sparse.block_diag([*parts, np.zeros((1, 1))]).tocsr()  # the last image has no neighbour
+    alone = sparse.coo_array((1, 1))  # the last image has no neighbour
+    affinity = sparse.block_diag([*map(sparse.coo_array, parts), alone]).tocsr()
     values, vectors = leading_eigenvectors(affinity, m)
     similarity, degrees = normalized(affinity)
     np.testing.assert_allclose(degrees, np.asarray(affinity.sum(axis=1)).ravel())

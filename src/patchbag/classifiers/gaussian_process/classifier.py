@@ -45,12 +45,11 @@ from patchbag.classifiers.gaussian_process.calibration import calibrate
 from patchbag.classifiers.gaussian_process.combination import (
     MAX_ITER,
     Combination,
-    combine,
     learn_combination,
-    log_evidence,
     unit_scales,
     unit_weights,
 )
+from patchbag.classifiers.gaussian_process.evidence import combine, log_evidence
 from patchbag.classifiers.gaussian_process.kernel_input import KernelInput
 from patchbag.classifiers.gaussian_process.laplace import LaplacePosterior, laplace_evidence
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities

@@ -39,13 +39,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
-from scipy.linalg.blas import dsyrk
 from scipy.optimize import OptimizeResult, minimize
 
+from patchbag.classifiers.gaussian_process.evidence import add_to_diagonal, combine, large, log_evidence
 from patchbag.classifiers.gaussian_process.posterior import JITTERS
+from patchbag.device import to_device, to_host
 from patchbag.registry import storable
 
 WARM_START_SIZE = 600
@@ -55,7 +56,7 @@ MOST_NOISE = (
 )
 MAX_ITER = 60
 
-Evidence = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+Evidence = Callable[[Any, np.ndarray], tuple[float, Any]]
 
 
 @storable
@@ -76,41 +77,6 @@ class Combination:
     log_scales_std: np.ndarray | None
     converged: bool
     n_iterations: int = 0
-
-
-def log_evidence(covariance: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """Joint log evidence of C sets of targets under N(0, covariance), and its sensitivity to the covariance.
-
-    Parameters
-    ----------
-    covariance : (n, n) positive definite, noise included; overwritten
-    targets : (n, C)
-
-    Returns
-    -------
-    value : float
-    sensitivity : (n, n), such that d value = sum(sensitivity * d covariance) for every symmetric change
-    """
-    n, n_classes = targets.shape
-    # LAPACK wants column order, which for a symmetric C array is its transpose: no copy is made
-    factor, info = lapack.dpotrf(covariance.T, lower=1, clean=1, overwrite_a=1)
-    if info != 0:
-        raise np.linalg.LinAlgError(f"the covariance is not positive definite (pivot {info} of {n})")
-    solved, _ = lapack.dpotrs(factor, targets, lower=1)
-    value = -0.5 * np.vdot(targets, solved) - n_classes * (
-        np.log(np.diagonal(factor)).sum() + 0.5 * n * np.log(2 * np.pi)
-    )
-    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    # only the lower triangle is filled: off the diagonal it stands for both halves, which cancels the factor 1/2
-    lower = dsyrk(1.0, solved, beta=-float(n_classes), c=inverse, lower=1, overwrite_c=1)
-    lower.flat[:: n + 1] *= 0.5
-    return float(value), lower.T
-
-
-def combine(kernels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Σ weights_i kernels_i for ``kernels (k, ...)`` and ``weights (k,)``."""
-    k = len(kernels)
-    return (np.asarray(weights) @ kernels.reshape(k, -1)).reshape(kernels.shape[1:])
 
 
 def unit_weights(kernels: np.ndarray) -> np.ndarray:
@@ -226,7 +192,9 @@ class _Objective:
         evidence: Evidence,
         units: np.ndarray,
     ) -> None:
-        self.bases = np.ascontiguousarray(bases, dtype=float)
+        self.bases: Any = np.ascontiguousarray(bases, dtype=float)
+        if evidence is log_evidence and start.scales is None and large(self.bases):
+            self.bases = to_device(self.bases)
         self.targets = np.asarray(targets, dtype=float)
         self.start, self.level = start, level
         self.learn_weights, self.learn_noise = learn_weights, learn_noise
@@ -269,7 +237,7 @@ class _Objective:
             bounds.append((float(np.log(noise_floor)), float(np.log(max(most, 2.0 * noise_floor)))))
         return bounds
 
-    def kernels(self, p: _Parameters) -> np.ndarray:
+    def kernels(self, p: _Parameters) -> Any:
         return self.bases if p.scales is None else np.exp(-p.scales[:, None, None] * self.bases)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -279,7 +247,7 @@ class _Objective:
         gradient = []
         flat = sensitivity.reshape(-1)
         if self.learn_weights:
-            slopes = kernels.reshape(len(kernels), -1) @ flat - self.l1 - 2.0 * self.l2 * p.weights
+            slopes = to_host(kernels.reshape(len(kernels), -1) @ flat) - self.l1 - 2.0 * self.l2 * p.weights
             gradient.append(p.weights * slopes)
             if p.scales is not None:
                 by_scale = [
@@ -287,7 +255,7 @@ class _Objective:
                 ]
                 gradient.append(p.weights * p.scales * np.array(by_scale))
         if self.learn_noise:
-            slope = np.trace(sensitivity) - self.l1 - 2.0 * self.l2 * p.noise
+            slope = float(sensitivity.trace()) - self.l1 - 2.0 * self.l2 * p.noise
             gradient.append(np.array([p.noise * slope]))
         return self.penalty(p) - value, -np.concatenate(gradient) if gradient else np.empty(0)
 
@@ -296,11 +264,11 @@ class _Objective:
         squares = (regularised**2).sum() if self.l2 else 0.0  # those of weights for a tiny unit overflow
         return float(self.l1 * regularised.sum() + self.l2 * squares)
 
-    def _evaluate(self, kernels: np.ndarray, p: _Parameters) -> tuple[float, np.ndarray]:
+    def _evaluate(self, kernels: Any, p: _Parameters) -> tuple[float, Any]:
         for jitter in JITTERS:
             covariance = combine(kernels, p.weights) + self.level
-            n = len(covariance)
-            covariance.flat[:: n + 1] += p.noise + jitter * float(np.trace(covariance)) / n
+            mean = float(covariance.trace()) / len(covariance)
+            covariance = add_to_diagonal(covariance, p.noise + jitter * mean)
             try:
                 return self.evidence(covariance, self.targets)
             except np.linalg.LinAlgError:

@@ -19,9 +19,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from patchbag.classifiers.confidence.temperature import Fold
+from patchbag.classifiers.gaussian_process.evidence import cholesky_factor, inverse_of
+from patchbag.device import to_host
 from patchbag.registry import storable
 
 # shares of the mean variance to add, in turn, when rounding leaves a nearly singular covariance indefinite
@@ -32,10 +34,8 @@ def jittered_cholesky(kernel: np.ndarray, noise: float, jitters: Sequence[float]
     """Lower Cholesky factor of ``kernel (n, n)`` plus noise, and as little more on the diagonal as it takes."""
     mean = max(float(np.trace(kernel)) / max(len(kernel), 1), 1e-300)
     for jitter in jitters:
-        covariance = np.array(kernel, dtype=float)
-        covariance.flat[:: len(kernel) + 1] += noise + jitter * mean
         try:
-            return cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+            return to_host(cholesky_factor(kernel, noise + jitter * mean))
         except np.linalg.LinAlgError:
             continue
     raise ValueError(f"the kernel is not positive definite with noise {noise:.3g}; raise the noise or repair it")
@@ -83,7 +83,7 @@ class GaussianPosterior:
         after Rasmussen & Williams 2006, eq. 5.12.
         """
         mean, variance = np.full(self.targets.shape, np.nan), np.full(len(self.targets), np.nan)
-        inverse = cho_solve((self.factor, True), np.eye(len(mean)), check_finite=False)
+        inverse = inverse_of(self.factor)
         for _, test in folds:
             covariance = np.linalg.inv(inverse[np.ix_(test, test)])
             mean[test] = self.targets[test] - covariance @ self.solution[test]
@@ -93,8 +93,7 @@ class GaussianPosterior:
     @property
     def response(self) -> float:
         """The mean share of a change of a training image's target that its mean soft label follows."""
-        half = solve_triangular(self.factor, np.eye(len(self.factor)), lower=True, check_finite=False)
-        return float(1 - self.noise * np.vdot(half, half) / len(half))
+        return float(1 - self.noise * np.trace(inverse_of(self.factor)) / len(self.factor))
 
     def append(self, row: np.ndarray, diagonal: float, targets: np.ndarray) -> GaussianPosterior:
         """The posterior with one more labelled image: kernel ``row (n,)``, self-kernel and ``targets (C,)``."""

@@ -31,6 +31,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from patchbag.device import follow, like, to_host
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import MixtureSimilarity
@@ -192,6 +193,10 @@ class MixtureKernel(MixtureSimilarity):
         self.precision = precision
         self.random_state = random_state
 
+    @property
+    def follows(self) -> bool:
+        return self.matching == "one-to-one"
+
     def _fit(self, X: Mixtures) -> None:
         matchings = PRODUCT_MATCHINGS if self.kernel == "ppk" else DIVERGENCE_MATCHINGS
         if self.matching not in matchings:
@@ -203,16 +208,18 @@ class MixtureKernel(MixtureSimilarity):
         if self.kernel == "klk":
             self.gamma_ = self._choose_gamma() if self.gamma is None else float(self.gamma)
         elif self.normalize:
-            self.reference_log_norms_ = log_product_norms(X, self.rho, self.matching)
+            self.reference_log_norms_ = to_host(log_product_norms(X, self.rho, self.matching))
 
     def _compare(self, X: Mixtures) -> Any:
+        references = follow(self.references_, X.means)
         if self.kernel == "klk":
-            return array_namespace(X.means).exp(-self.gamma_ * self._divergence(X, self.references_))
+            return array_namespace(X.means).exp(-self.gamma_ * self._divergence(X, references))
         norms = None
         if self.normalize:
-            norms = log_product_norms(X, self.rho, self.matching), self.reference_log_norms_
-        found = product_kernel(X, self.references_, self.rho, self.matching, np.dtype(self.precision), norms)
-        return found if self.normalize else check_range(found, X, self.references_, self.rho)
+            own = log_product_norms(X, self.rho, self.matching)
+            norms = own, like(self.reference_log_norms_, own)
+        found = product_kernel(X, references, self.rho, self.matching, np.dtype(self.precision), norms)
+        return found if self.normalize else check_range(found, X, references, self.rho)
 
     def _divergence(self, P: Mixtures, Q: Mixtures) -> Any:
         return symmetric_kl(P, Q, self.matching, np.dtype(self.precision), self.n_samples, self.seed_)

@@ -8,12 +8,13 @@ components shrink to one sum over components (liu2010, eq. 4.13 and 4.24; liu200
     KL(p‖q)   ≈ Σ_i α_i (KL(p_i‖q_i) + ln α_i/β_i)
     SKL = KL(p‖q) + KL(q‖p)                                                                  (2.20)
 
-What is computed.  KL is a sum of products of functions of p and functions of q: a whole matrix of SKL's is *one*
-matrix product of width 4·K·(D + 1).  It runs in coordinates in which component i of the references is centred with
-unit mean variance, on deviations from that frame, so that float32 keeps its digits.  The product kernel is a Numba
-kernel over tiles of 32 × 64 images (see ``gaussians``), summed over components in float64; CUDA tensors and other
-Array API arrays take the same sums by broadcasting.  References are prepared at most 2^26 numbers at a time, and blocks
-of images compared with them on the workers of the context: memory beyond the result stays below 500 MB.
+What is computed.  KL is a sum of products of functions of p and functions of q: a whole matrix of SKL's is *one* matrix
+product of width 4·K·(D + 1).  It runs in coordinates in which component i of the references is centred with unit mean
+variance, on deviations from that frame, so that float32 keeps its digits.  The product kernel is a Numba kernel over
+tiles of 32 × 64 images (see ``gaussians``), summed over components in float64; CUDA tensors take it from one Triton
+kernel (``product_triton``), other Array API arrays take the same sums by broadcasting.  References are prepared at most
+2^26 numbers at a time, and blocks of images compared with them on the workers of the context: memory beyond the result
+stays below 500 MB.
 
 Cost a pair: 8·K·D flops in BLAS for SKL, about 8·K·D for PPK; the slower estimates of ``matching`` cost K times as
 much.
@@ -30,6 +31,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 from numba import njit
 
+from patchbag.device import like, product
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.similarity.base import map_rows
 from patchbag.similarity.mixtures.gaussians import (
@@ -54,22 +56,26 @@ from patchbag.similarity.mixtures.matching import (
 
 # numbers in what is made of a block of references, and of a block of images to compare with them
 REFERENCE_NUMBERS, ROW_NUMBERS = 1 << 26, 1 << 23
+DEVICE_NUMBERS = 1 << 29  # both, on a GPU
 BLOCK_IMAGES = 2048
+# features of an image are padded to a multiple of this: tensor cores need it
+ALIGN = 8
 # images whose features are made together: their temporaries stay in the cache
 CHUNK_IMAGES = 16
 
 
 def _blocks(n: int, width: int, numbers: int) -> list[slice]:
-    step = max(1, min(numbers // width, BLOCK_IMAGES))
+    step = max(1, numbers // width if numbers == DEVICE_NUMBERS else min(numbers // width, BLOCK_IMAGES))
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 
 def _by_references(P: Mixtures, Q: Mixtures, dtype: Any, width: int, rows: Any, job: Any) -> Any:
     """A matrix ``(n, m)`` from ``rows(q)``, a function of jobs ``job(p)`` that gives them with a block q of Q."""
     xp = array_namespace(P.means, Q.means)
-    jobs = [job(p) for p in _blocks(len(P), width, ROW_NUMBERS)]
+    here = is_numpy_array(P.means)
+    jobs = [job(p) for p in _blocks(len(P), width, ROW_NUMBERS if here else DEVICE_NUMBERS)]
     out = xp.empty((len(P), len(Q)), dtype=getattr(xp, np.dtype(dtype).name), device=device(P.means))
-    for q in _blocks(len(Q), width, REFERENCE_NUMBERS):
+    for q in _blocks(len(Q), width, REFERENCE_NUMBERS if here else DEVICE_NUMBERS):
         map_rows(rows(q), jobs, len(P), out[:, q])
     return out
 
@@ -83,9 +89,13 @@ def _features(mixtures: Mixtures, coordinates: tuple[Any, Any], dtype: Any, side
     # about what every component's entropy is: taken from H(p, q) and from H(p, p) before either is rounded
     offset = entropy(coordinates[1][:, 0, :] ** 2)
     centre, scale = (xp.permute_dims(a, (1, 0, 2)) for a in coordinates)
+    if not is_numpy_array(centre):  # a GPU's float64 is slow, and the result is not
+        centre, scale = (like(a, mixtures.means) for a in (centre, scale))
     width = len(sides) * (mixtures.n_components * (2 * mixtures.dimension + 2) + 1)
     dtype = getattr(xp, np.dtype(dtype).name)
-    features = xp.empty((len(mixtures), width), dtype=dtype, device=device(mixtures.means))
+    padding = 0 if is_numpy_array(centre) else -width % ALIGN
+    features = xp.empty((len(mixtures), width + padding), dtype=dtype, device=device(mixtures.means))
+    features[:, width:] = 0
     for part in _blocks(len(mixtures), 1, CHUNK_IMAGES if is_numpy_array(mixtures.means) else BLOCK_IMAGES):
         m = mixtures[part]
         weights = xp.astype(m.weights, xp.float64)
@@ -94,17 +104,21 @@ def _features(mixtures: Mixtures, coordinates: tuple[Any, Any], dtype: Any, side
         found = []
         for side in sides:
             if side == "l":
-                f = left_features(m.means, m.variances, (centre, scale)) * weights[..., None]
+                f = left_features(m.means, m.variances, (centre, scale))
+                f = f * xp.astype(weights, f.dtype, copy=False)[..., None]
             else:
                 f = right_features(m.means, m.variances, (centre, scale))
-                f[..., -1] -= offset + logs
+                f[..., -1] -= xp.astype(offset + logs, f.dtype, copy=False)
             found += [xp.reshape(f, (f.shape[0], -1)), own if side == "l" else xp.ones_like(own)]
-        features[part, :] = xp.astype(xp.concat(found, axis=1), dtype)
+        start = 0
+        for f in found:
+            features[part, start : start + f.shape[1]] = xp.astype(f, dtype, copy=False)
+            start += f.shape[1]
     return features
 
 
 def _divergence_rows(P: Mixtures, right: Any, coordinates: tuple[Any, Any], dtype: Any, sides: str) -> Any:
-    block = _features(P, coordinates, dtype, sides) @ right.T
+    block = product(_features(P, coordinates, dtype, sides), right.T)
     # a sum of divergences of components and of weights: what is below zero is rounding
     block[block < 0] = 0
     return block
@@ -117,7 +131,8 @@ def _divergences(P: Mixtures, Q: Mixtures, dtype: Any, sides: str) -> Any:
     def rows(q: slice) -> Any:
         make = partial(_features, coordinates=coordinates, dtype=dtype, sides=sides[::-1] if len(sides) > 1 else "r")
         block = Q[q]
-        right = map_rows(make, [block[part] for part in _blocks(len(block), width, ROW_NUMBERS)], len(block))
+        numbers = ROW_NUMBERS if is_numpy_array(Q.means) else DEVICE_NUMBERS
+        right = map_rows(make, [block[part] for part in _blocks(len(block), width, numbers)], len(block))
         return partial(_divergence_rows, right=right, coordinates=coordinates, dtype=dtype, sides=sides)
 
     return _by_references(P, Q, dtype, width, rows, lambda p: P[p])
@@ -180,6 +195,12 @@ def product_one_to_one(
     xp = array_namespace(P.means, Q.means)
     norms = log_norms or tuple(xp.zeros(len(m), dtype=xp.float64, device=device(m.means)) for m in (P, Q))
     width = 2 * Q.n_components * (Q.dimension + 3)
+    if getattr(P.means, "is_cuda", False):
+        from patchbag.similarity.mixtures import product_triton
+
+        coordinates = component_frame(Q)
+        if product_triton.usable(P, Q, coordinates, dtype):
+            return product_triton.product_sums(P, Q, norms, rho, coordinates)
     if not is_numpy_array(P.means):
         dense = partial(_dense_rows, rho=rho, dtype=dtype)
         return _by_references(

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where arrays live: in NumPy's memory or on a GPU, as the context's ``device`` says.
+
+A step that may run on a GPU brings its input there by :func:`to_device`; with ``device="cpu"`` nothing happens.  The
+steps behind it are written for the Array API and follow their input.  What a fitted model keeps, and similarities of
+images, come back by :func:`to_host`: a model trained on one device predicts on the other, and no file knows of devices.
+
+Names of devices: ``"cpu"`` (NumPy), ``"cuda"`` or ``"cuda:1"``, and ``"torch"``, PyTorch on the CPU, which runs the
+lines of a GPU where there is none (the tests do).
+
+Descriptors travel as they are stored, bytes as bytes, through page-locked memory; :func:`prefetch` reads the next chunk
+of a memory-mapped file while the GPU computes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
+
+from patchbag.records import Records
+from patchbag.runtime import current_runtime, tensor_cores
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+AHEAD = 2  # chunks that are read while one is computed
+LOCKED_BYTES = 1 << 28  # to lock more memory takes longer than to copy it
+SPLIT_WIDTH = 1024  # below, the parts take longer to make than they save
+
+
+def lies_elsewhere(a: Any) -> bool:
+    """Whether it is an array of another library than NumPy: a tensor, on a GPU or not."""
+    return is_array_api_obj(a) and not is_numpy_array(a)
+
+
+def on_device(a: Any) -> bool:
+    """Whether the context computes elsewhere than in NumPy, or the array already lies elsewhere."""
+    return current_runtime().device != "cpu" or lies_elsewhere(a)
+
+
+def to_device(a: Any) -> Any:
+    """The array on the device of the context; None, and what lies on a device already, as it is."""
+    name = current_runtime().device
+    if a is None or name == "cpu" or not is_numpy_array(a):
+        return a
+    import torch
+
+    a = a if a.dtype.kind in "fi" or a.dtype == np.uint8 else a.astype(np.float32)
+    locked = name != "torch" and a.nbytes <= LOCKED_BYTES
+    staged = torch.empty(a.shape, dtype=getattr(torch, a.dtype.name), pin_memory=locked)
+    np.copyto(staged.numpy(), a)
+    return staged if name == "torch" else staged.to(name, non_blocking=locked)
+
+
+def like(a: Any, other: Any) -> Any:
+    """The array with the dtype of another, and where that one lies."""
+    xp = array_namespace(other)
+    return xp.asarray(a, dtype=other.dtype, device=device(other))
+
+
+def floating(values: Any) -> Any:
+    """float32 and float64 as they are, all else (bytes, half precision) as float32."""
+    xp = array_namespace(values)
+    return values if values.dtype in (xp.float32, xp.float64) else xp.astype(values, xp.float32)
+
+
+def to_host(a: Any) -> Any:
+    """An array as NumPy's, and those of :class:`~patchbag.records.Records`; all else as it is."""
+    if isinstance(a, Records):
+        return replace(a, **{name: to_host(part) for name, part in a.arrays().items()})
+    if not lies_elsewhere(a):
+        return a
+    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+
+
+def product(a: Any, b: Any) -> Any:
+    """a @ b; large float32 matrices of a CUDA GPU in three products of its tensor cores, more than twice as fast.
+
+    TF32 keeps 11 bits of each number.  What it drops is given to it as well: with a = a₁ + a₂ and b = b₁ + b₂,
+    a₁b₁ + a₁b₂ + a₂b₁ is as near to ab as sums in float32 are.
+    """
+    if not getattr(a, "is_cuda", False) or str(a.dtype) != "torch.float32" or a.shape[-1] < SPLIT_WIDTH:
+        return a @ b
+    import torch
+
+    (a1, a2), (b1, b2) = (_split(m) for m in (a, b))
+    with tensor_cores(True):
+        out = a1 @ b2
+        torch.addmm(out, a2, b1, out=out)
+        return torch.addmm(out, a1, b1, out=out)
+
+
+def _split(m: Any) -> tuple[Any, Any]:
+    import torch
+
+    if m.T.is_contiguous():  # stays so: it is faster to multiply than to transpose
+        high, low = _split(m.T)
+        return high.T, low.T
+    high = (m.contiguous().view(torch.int32) & -8192).view(torch.float32)  # the last 13 bits of the mantissa are zero
+    return high, m - high
+
+
+def from_device(a: Any) -> Any:
+    """What a step gives to steps that run on the host: NumPy's where the context computes elsewhere."""
+    return a if current_runtime().device == "cpu" else to_host(a)
+
+
+def follow(records: Any, a: Any) -> Any:
+    """Records with their arrays where another array lies."""
+    if is_numpy_array(a):
+        return records
+    xp, where = array_namespace(a), device(a)
+    return replace(records, **{name: xp.asarray(part, device=where) for name, part in records.arrays().items()})
+
+
+def prefetch(function: Callable[[J], R], jobs: Iterable[J]) -> Iterator[R]:
+    """``function`` of every job, in order, made by another thread while the results before it are used."""
+    context = copy_context()
+    with ThreadPoolExecutor(1) as pool:
+        waiting: deque[Future[R]] = deque()
+        for job in jobs:
+            waiting.append(pool.submit(context.run, function, job))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
