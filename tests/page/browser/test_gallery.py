@@ -48,8 +48,7 @@ def test_a_key_labels_a_range_and_undo_takes_it_back(visit, site):
     assert site.labels() == {}
     page.keyboard.press("Control+Shift+z")
     expect(page.locator(".tile.labelled")).to_have_count(4)
-    page.locator(".toast").get_by_role("button", name="Close").last.click()
-    page.get_by_role("button", name="Undo", exact=True).first.click()
+    page.locator(".tools").get_by_role("button", name="Undo").click()
     expect(page.locator(".tile.labelled")).to_have_count(0)
 
 

@@ -157,7 +157,7 @@ def test_classes_are_renamed_recoloured_merged_split_and_removed(visit, site):
     page.get_by_role("button", name="Remove", exact=True).click()
     expect(page.locator(".classes tbody tr")).to_have_count(2)
     assert "half" not in site.labels().values()
-    page.locator(".toast").get_by_role("button", name="Undo").last.click()
+    page.locator(".tools").get_by_role("button", name="Undo").click()
     expect(page.locator(".classes tbody tr")).to_have_count(3)
 
 
@@ -187,7 +187,7 @@ def test_images_are_sorted_into_folders_and_taken_back(visit, site):
     page.get_by_role("button", name="Go").click()
     expect(page.locator(".toast").last).to_contain_text("6 files in")
     assert len(list(site.folder.parent.rglob("bars/bars_*.png"))) == 2
-    page.locator(".toast").get_by_role("button", name="Undo").last.click()
+    page.locator(".tools").get_by_role("button", name="Undo").click()
     expect(page.locator(".toast").last).to_contain_text("Undone")
     assert not list(site.folder.parent.rglob("bars/bars_*.png"))
 
