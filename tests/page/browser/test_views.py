@@ -61,6 +61,12 @@ def test_a_rectangle_in_an_image_is_searched_for(visit, site, until):
     assert answer.value.ok
     assert len(found(page)) > 5
     expect(page.locator(".rectangle")).to_be_visible()
+    page.locator(".picture").focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Shift+ArrowDown")
+    with page.expect_response(re.compile(f"/api/search/image/{image}.*left=0\\.3000&top_=0\\.25.*bottom=0\\.8")):
+        page.keyboard.press("Enter")
 
 
 def test_why_shows_patches_and_images_whose_sum_is_the_score(visit, site):

@@ -7,7 +7,7 @@ import { fail, toast } from "./toast.js";
 
 function guess(ids, label) {
   const known = ids.map(detail).filter(Boolean);
-  remember(known.map((image) => ({ ...image, label, disagreement: false })));
+  remember(known.map((image) => ({ ...image, label, disagreement: false, pending: true })));
 }
 
 async function change(path, body, text) {

@@ -25,6 +25,7 @@ async function send(method, url, { body = undefined, type = null, signal = undef
       method,
       body,
       signal,
+      keepalive: typeof body === "string" && body.length < 60000, // an answer outlives the tab
       headers: type ? { "Content-Type": type } : {},
       credentials: "same-origin",
     });

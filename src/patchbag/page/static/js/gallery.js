@@ -42,6 +42,7 @@ function choice(name, options, value, changed) {
 export async function mount(root, address) {
   let query = address.query;
   let ticket = 0;
+  const tell = throttle((n) => say(`${plural(n, "image")} selected`), 500);
   const grid = new Grid({ label: "Images", head, open, changed: showSelection });
   const picker = new Picker({ pick: (chosen) => apply(chosen), label: "Label the selection", counts: true });
   const tally = h("span", { class: "tally-shown", role: "status" });
@@ -153,6 +154,7 @@ export async function mount(root, address) {
 
   function showSelection() {
     const n = grid.selected.size;
+    if (n) tell(n);
     selection.hidden = n === 0;
     acceptAll.lastChild.textContent = n ? `Accept ${plural(n, "guess", "guesses")}` : "Accept all shown";
     if (!n) return;

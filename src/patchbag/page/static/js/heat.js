@@ -5,6 +5,7 @@ import { isDark } from "./theme-state.js";
 
 const FOR = [31, 122, 92];
 const FOR_DARK = [79, 214, 150];
+const STEP = 0.05; // of the picture, per key
 const AGAINST = [200, 60, 40];
 
 /** Paint signed values (rows × columns) into a canvas: green speaks for, red against; strength is the opacity. */
@@ -31,7 +32,14 @@ export class Canvas {
     this.image = h("img", { alt: "", draggable: "false" });
     this.heat = h("canvas", { class: "heat", "aria-hidden": "true" });
     this.frame = h("div", { class: "rectangle", hidden: true });
-    this.element = h("div", { class: "picture" }, this.image, this.heat, this.frame);
+    this.element = h(
+      "div",
+      { class: "picture", tabindex: "0", role: "application", "aria-label": "Part of the picture: arrows move a rectangle, with shift they resize it, Enter takes it, Escape leaves it" },
+      this.image,
+      this.heat,
+      this.frame,
+    );
+    this.element.addEventListener("keydown", (event) => this._key(event));
     this.image.addEventListener("load", () => this.element.style.setProperty("--ratio", this.image.naturalWidth / this.image.naturalHeight));
     this.element.addEventListener("pointerdown", (event) => this._down(event));
   }
@@ -43,6 +51,23 @@ export class Canvas {
     if (!box) return;
     const share = (value) => `${100 * value}%`;
     Object.assign(this.frame.style, { left: share(box.left), top: share(box.top), width: share(box.right - box.left), height: share(box.bottom - box.top) });
+  }
+
+  _key(event) {
+    const step = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] }[event.key];
+    const box = this.box ?? { left: 0.25, right: 0.75, top: 0.25, bottom: 0.75 };
+    if (step) {
+      const [x, y] = step;
+      const part = event.shiftKey ? { ...box } : { ...box, left: clamp(box.left + x, 0, 0.95), top: clamp(box.top + y, 0, 0.95) };
+      part.right = clamp(box.right + x, part.left + STEP, 1);
+      part.bottom = clamp(box.bottom + y, part.top + STEP, 1);
+      this.setBox(part);
+    } else if (event.key === "Enter") this.drawn(this.box);
+    else if (event.key === "Escape" && this.box) {
+      this.setBox(null);
+      this.drawn(null);
+    } else return;
+    event.preventDefault();
   }
 
   _down(event) {

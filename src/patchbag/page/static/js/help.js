@@ -28,6 +28,7 @@ const KEYS = [
       ["W", "why: which patches spoke"],
     ],
   ],
+  ["Image", [["H", "heat map on and off"], ["arrows in the picture", "move a rectangle, with ⇧ resize it; Enter takes it"], ["Esc", "back"]]],
   ["Map", [["drag", "lasso"], ["wheel, + −", "zoom"], ["arrows, Enter", "move the circle, select what is in it"]]],
 ];
 

@@ -10,7 +10,7 @@ export function verdict(image) {
   if (image.broken) return [h("span", { class: "chip bad" }, "cannot be read")];
   if (image.gone) return [h("span", { class: "chip bad" }, "file is gone")];
   if (label) {
-    const chip = h("span", { class: "chip" }, dot(label.color), h("span", { class: "cut" }, label.name));
+    const chip = h("span", { class: image.pending ? "chip pending" : "chip" }, dot(label.color), h("span", { class: "cut" }, label.name));
     return [chip, image.disagreement ? h("span", { class: "chip bad", title: "People disagree" }, "≠") : null];
   }
   if (image.skipped) return [h("span", { class: "chip soft" }, "set aside")];
@@ -54,7 +54,7 @@ export function fillTile(tile, id, caption = null) {
   tile.title = image.broken ? `${image.name}: ${image.broken}` : image.name;
   tile.setAttribute("aria-label", spoken(image));
   tile.classList.toggle("labelled", image.label !== null);
-  const text = JSON.stringify([image.label, image.skipped, image.disagreement, image.predicted, image.probability, image.broken, image.gone]);
+  const text = JSON.stringify([image.pending, image.label, image.skipped, image.disagreement, image.predicted, image.probability, image.broken, image.gone]);
   if (caption || tile.dataset.text !== text || !line.childElementCount) {
     tile.dataset.text = text;
     line.replaceChildren(...(caption ? caption(image) : verdict(image)).filter(Boolean));
