@@ -6,6 +6,7 @@ What goes out is a JPEG of our own making, never the bytes of the file.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import secrets
@@ -37,12 +38,13 @@ class Pictures:
 
     Parameters
     ----------
-    folder : where small ones are kept
+    folder : where small ones of all folders are kept
     """
 
     def __init__(self, album: Album, folder: Path) -> None:
         self._album = album
-        self._folder = folder
+        root = str(album.root).encode("utf-8", "surrogateescape")
+        self._folder = folder / hashlib.blake2b(root, digest_size=10).hexdigest()
 
     def small(self, image: int) -> bytes:
         version = content_version(self._album, image)

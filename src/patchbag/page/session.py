@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import parallel_config
 from sqlalchemy import select
+from threadpoolctl import threadpool_limits
 
 from patchbag.page import folder as files
 from patchbag.page.album import Album
@@ -89,7 +91,7 @@ class Page:
         self.finder = Finder(self.album, self.model)
         self.map = Map(self.model)
         self.questions = Questions(self.album, self.model)
-        self.pictures = Pictures(self.album, self.store / "thumbnails" / _name_of(self.root))
+        self.pictures = Pictures(self.album, self.store / "thumbnails")
         self.described: set[int] = set()
         self.stage: str | None = None
         self.hint: dict[str, Any] = {"stop": False, "reason": "no image is described yet"}
@@ -97,7 +99,6 @@ class Page:
             dict(row._mapping) for row in self.database.rows(select(curve).order_by(curve.c.labels))
         ]
         self._vectors = vectors
-        self._pipeline: Any = None
         self._tasks: queue.Queue[tuple[str, Callable[[], None]] | None] = queue.Queue()
         self._waiting: set[str] = set()
         self._to_describe: queue.Queue[list[int] | None] = queue.Queue()
@@ -113,6 +114,8 @@ class Page:
         self.album.listeners.append(self._labels_changed)
 
     def start(self) -> None:
+        # one thread of BLAS for each answer: two that wait for each other on a busy machine take twenty times as long
+        self._limits = threadpool_limits(limits=1, user_api="blas")
         self.model.start()
         for thread in self._threads:
             thread.start()
@@ -134,6 +137,8 @@ class Page:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(5)
+        if hasattr(self, "_limits"):
+            self._limits.restore_original_limits()
         self.database.close()
 
     # --- the workshop ------------------------------------------------------------------------------------------------
@@ -145,7 +150,7 @@ class Page:
             self._tasks.put((stage, work))
 
     def _work(self) -> None:
-        with runtime_context(n_jobs=self.jobs, seed=self.seed, store=self.store):
+        with runtime_context(seed=self.seed, store=self.store), parallel_config(n_jobs=self.jobs):
             while (task := self._tasks.get()) is not None:
                 stage, work = task
                 self._waiting.discard(stage)
@@ -340,9 +345,3 @@ class Page:
             state |= {"me": who, "can_undo": undo is not None, "undo": undo.text if undo else None}
             state |= {"can_redo": redo is not None, "redo": redo.text if redo else None}
         return state
-
-
-def _name_of(root: Path) -> str:
-    import hashlib
-
-    return hashlib.blake2b(str(root).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
