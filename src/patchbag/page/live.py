@@ -24,6 +24,7 @@ from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
 
 POOL = 10_000
+CANDIDATES = 64  # images that people can be asked for at once
 QUIET = 0.3  # seconds without a label after which predictions are brought up to date
 
 Update = tuple[int, int, int]  # image, label before and after: -1 for none, -2 for skipped
@@ -47,6 +48,16 @@ class Rest(NamedTuple):
 
     ids: np.ndarray
     vectors: np.ndarray
+
+
+class Candidate(NamedTuple):
+    """What is thought of an image that may be asked for: probabilities of classes, that of a class not seen, and how
+    many others of its cluster wait.
+    """
+
+    p: dict[int, float]
+    new: float
+    like: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,7 @@ class LiveModel:
         self.lock = threading.RLock()
         self.pool: Pool | None = None
         self.ranking: list[int] = []  # images to ask for, best first
+        self.candidates: dict[int, Candidate] = {}  # the first of them; replaced whole, so that to look needs no lock
         self.version = 0
         self.learned = album.version  # that is learned
         self.predictions: Predictions | None = None
@@ -198,7 +210,7 @@ class LiveModel:
         self.version += 1
         learner = pool.learner
         if not learner.available_.any():
-            self.ranking = []
+            self.ranking, self.candidates = [], {}
             return
         (best,), (utilities,) = learner.query(return_utilities=True)
         order = np.argsort(-np.nan_to_num(utilities, nan=-np.inf), kind="stable")[: 64 * 32]
@@ -206,7 +218,21 @@ class LiveModel:
         clusters = learner.clusters_[order]
         first = np.sort(np.unique(clusters, return_index=True)[1])
         rows = dict.fromkeys([int(best), *order[first].tolist(), *order.tolist()])
+        self.candidates = self._candidates(pool, list(rows)[:CANDIDATES])
         self.ranking = [int(pool.ids[row]) for row in rows]
+
+    @staticmethod
+    def _candidates(pool: Pool, rows: list[int]) -> dict[int, Candidate]:
+        learner, of = pool.learner, pool.learner.clusters_
+        waiting = np.bincount(of[learner.available_], minlength=int(of.max()) + 1)
+        classes = [int(c) for c in learner.classes_]
+        p, new = learner.predict_proba(), learner.novelty()
+        return {
+            int(pool.ids[row]): Candidate(
+                dict(zip(classes, ((1 - new[row]) * p[row]).tolist())), float(new[row]), int(waiting[of[row]]) - 1
+            )
+            for row in rows
+        }
 
     # --- what it thinks ----------------------------------------------------------------------------------------------
 
@@ -240,21 +266,17 @@ class LiveModel:
         self._tell()
 
     def probabilities(self, image: int) -> tuple[list[dict[str, Any]], float]:
-        """Probabilities of the classes of an image, best first, and of a class not seen; as of the latest answer."""
-        with self.lock:
-            pool = self.pool
-            if pool is None or image not in pool.at:
-                found = self.predictions
-                where = np.flatnonzero(found.ids == image) if found is not None else np.empty(0, int)
-                if found is None or not len(where):
-                    return [], 0.0
-                p, new, classes = found.p[where[0]], float(found.novelty[where[0]]), found.classes
-            else:
-                row, learner = pool.at[image], pool.learner
-                classes = [int(c) for c in learner.classes_]
-                p, new = (learner.predict_proba()[row], float(learner.novelty()[row])) if classes else ([], 1.0)
-        listed = sorted(zip(classes, ((1 - new) * np.asarray(p)).tolist()), key=lambda pair: -pair[1])
-        return [{"label": c, "p": round(value, 4)} for c, value in listed if c in self.album.classes], round(new, 4)
+        """Probabilities of the classes of an image, best first, and of a class not seen."""
+        candidate, found = self.candidates.get(image), self.predictions
+        if candidate is not None:
+            listed, new = candidate.p, candidate.new
+        elif found is not None and len(where := np.flatnonzero(found.ids == image)):
+            new = float(found.novelty[where[0]])
+            listed = dict(zip(found.classes, ((1 - new) * found.p[where[0]]).tolist()))
+        else:
+            return [], 0.0
+        rows = [{"label": c, "p": round(p, 4)} for c, p in listed.items() if c in self.album.classes]
+        return sorted(rows, key=lambda row: -row["p"]), round(new, 4)
 
     def accuracy(self) -> dict[str, Any] | None:
         """Expected accuracy on the images without a label, with its interval of 90 %."""

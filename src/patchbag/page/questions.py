@@ -85,12 +85,8 @@ class Questions:
 
     def _why(self, image: int, p: list[dict[str, Any]], new: float) -> tuple[str, str]:
         model, album = self._model, self._album
-        with model.lock:
-            pool = model.pool
-            if pool is None or image not in pool.at:
-                return "stands", "It has no label yet."
-            of = pool.learner.clusters_
-            like = int(((of == of[pool.at[image]]) & pool.learner.available_).sum()) - 1
+        candidate = model.candidates.get(image)
+        like = candidate.like if candidate is not None else 0
         crowd = f"{like} images like it wait" if like > 1 else "one image like it waits" if like == 1 else ""
         leading = [album.classes[entry["label"]]["name"] for entry in p[:2]]
         if new >= NEW or not p:
