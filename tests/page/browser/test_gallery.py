@@ -81,7 +81,6 @@ def test_a_drag_selects_what_it_touches(visit):
     page.mouse.down()
     page.mouse.move(a["x"] + 60, a["y"] + 50)
     page.mouse.move(b["x"] + 40, b["y"] + 60, steps=4)
-    page.wait_for_timeout(60)
     page.mouse.up()
     expect(page.locator('.tile[aria-selected="true"]')).to_have_count(2)
     page.keyboard.press("Escape")

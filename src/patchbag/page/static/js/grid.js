@@ -244,12 +244,13 @@ export class Grid {
     let dragged = false;
     let last = event;
     const follow = () => {
+      if (!dragged) return;
       const [x, y] = this._point(last);
       this._select(start, [x, y], before);
       const edge = this.element.getBoundingClientRect();
       const beyond = last.clientY - clamp(last.clientY, edge.top + 20, edge.bottom - 20);
       if (beyond) this.element.scrollTop += clamp(beyond, -30, 30);
-      if (dragged) requestAnimationFrame(follow);
+      requestAnimationFrame(follow);
     };
     const move = (now) => {
       last = now;
@@ -264,10 +265,13 @@ export class Grid {
       this.list.removeEventListener("pointermove", move);
       this.list.removeEventListener("pointerup", up);
       this.list.removeEventListener("pointercancel", up);
-      this.band.hidden = true;
-      if (dragged) this.changed();
-      else if (now.type === "pointerup") this._clicked(index, now, touch);
+      if (dragged) {
+        this._select(start, this._point(now), before); // also where it was too quick for a frame
+        this.changed();
+      }
+      if (!dragged && now.type === "pointerup") this._clicked(index, now, touch);
       dragged = false;
+      this.band.hidden = true;
     };
     this.list.addEventListener("pointermove", move);
     this.list.addEventListener("pointerup", up);
