@@ -14,6 +14,7 @@ from patchbag.page.gallery import details
 from patchbag.page.live import LiveModel
 
 LEASE = 120.0  # seconds for which an image that somebody is asked for is nobody else's
+FEW, SHORT = 4, 0.02  # people up to whom each waits for the model; seconds that one of more waits
 NEW = 0.3  # probability of a class not seen from which on that is the reason
 WAVERS = 0.25  # difference of the two leading probabilities below which that is
 
@@ -54,6 +55,10 @@ class Questions:
         album = self._album
         rest = ids[(album.label[ids] < 0) & ~album.skipped[ids] & ~album.gone[ids]] if len(ids) else ids
         return next((int(i) for i in rest if i not in taken), None)
+
+    def patience(self, seconds: float) -> float:
+        """How long somebody waits for the model to learn an answer: among many it learns theirs together, later."""
+        return seconds if len(self._leases) <= FEW else min(seconds, SHORT)
 
     def release(self, who: str) -> None:
         with self._lock:

@@ -50,7 +50,7 @@ def answer(page: ThePage, who: Who, answer: Answer) -> Reply:
         text = "skip 1 image" if number is None else f"label 1 image {name!r}"
         album.change(who, text, [*changes, *album.say(who, [(image, number)])])
         version = album.version
-    page.model.wait_for(version, answer.wait)
+    page.model.wait_for(version, page.questions.patience(answer.wait))
     return Reply({**_question(page, who), "acknowledged": True, "version": version})
 
 
