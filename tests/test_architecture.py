@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "src" / "patchbag"
 # modules and folders in the order of the data flow; those on one line know nothing of each other's insides
 ORDER = [
     ["runtime", "fingerprint", "special", "protocol", "metrics", "images", "records", "registry"],
-    ["device", "thumbnails"],
+    ["cluster", "device", "thumbnails"],
     ["bag_files"],
     ["bags"],
     ["channels"],

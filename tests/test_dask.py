@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 import numpy as np
 import pytest
 from joblib import parallel_config
 
 from patchbag import BagPCA, DenseSIFT, UniversalMixture, UniversalStatistics
+from patchbag.cluster import cluster_context
 from patchbag.mixture import em, statistics
 from patchbag.runtime import parallel_map
 
@@ -22,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def cluster():
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
-        yield
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
 
 
 def process_of(job):
@@ -53,3 +56,46 @@ def test_features_em_and_statistics_are_the_same_bits(cluster, textures, monkeyp
     np.testing.assert_array_equal(there_bags.values, bags.values)
     for name in ("s0", "s1", "s2"):
         np.testing.assert_array_equal(getattr(there_sums, name), getattr(sums, name))
+
+
+def test_a_worker_that_is_killed_costs_time_and_nothing_else(cluster, textures, monkeypatch):
+    """Killed once before each of extraction, EM and statistics is through: the same bits."""
+    for module in (em, statistics):
+        monkeypatch.setattr(module, "JOB_ROWS", 256)
+    images = textures[0][:12]
+    bags, sums = describe(images)
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill_now_and_then():
+        while not over.wait(0.15) and len(killed) < 3:
+            here = [info["pid"] for info in cluster.run(_who).values()] if cluster.scheduler_info()["workers"] else []
+            if here and cluster.processing() and any(cluster.processing().values()):
+                os.kill(here[0], signal.SIGKILL)
+                killed.append(here[0])
+                over.wait(1.0)
+
+    killer = threading.Thread(target=kill_now_and_then)
+    killer.start()
+    try:
+        with parallel_config("dask"):
+            there_bags, there_sums = describe(images)
+    finally:
+        over.set()
+        killer.join()
+    assert killed
+    np.testing.assert_array_equal(there_bags.values, bags.values)
+    np.testing.assert_array_equal(there_sums.s2, sums.s2)
+
+
+def _who():
+    return {"pid": os.getpid()}
+
+
+def test_an_address_where_nobody_answers_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr("patchbag.cluster.TIMEOUT", 1)
+    with (
+        pytest.raises(ValueError, match="no Dask scheduler answers at tcp"),
+        cluster_context("tcp://127.0.0.1:9"),
+    ):
+        pass

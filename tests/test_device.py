@@ -12,6 +12,7 @@ from sklearn.svm import SVC
 from patchbag import (
     BagPCA,
     Bags,
+    DenseSIFT,
     FisherVector,
     GaussianProcessClassifier,
     LinearClassifier,
@@ -19,6 +20,7 @@ from patchbag import (
     UniversalMixture,
     UniversalStatistics,
 )
+from patchbag.classifiers import linear
 from patchbag.classifiers.gaussian_process import evidence
 from patchbag.classifiers.hinge import hinge_machines
 from patchbag.device import like, prefetch, to_device, to_host
@@ -91,6 +93,27 @@ def test_statistics_and_fisher_vectors_are_those_of_the_cpu(torch, bags, assignm
         assert np.abs(to_host(vectors) - plain).max() < 2e-3 * np.abs(plain).max()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("options", [{}, {"root": True}, {"window": "gaussian"}, {"magnification": None}])
+def test_dense_sift_of_a_batch_is_that_of_its_images(options, dtype):
+    rng = np.random.default_rng(6)
+    images = np.stack([np.cumsum(rng.normal(0, 6, (61, 50)), axis=i) + 120 for i in (0, 1, 1)])
+    images[2, 20:50, 10:40] = 77  # nothing to see there
+    images = np.clip(images, 0, 255).astype(np.uint8)
+    sift = DenseSIFT(7, (4, 5), dtype=dtype, **options)
+    expected = sift.transform(list(images))
+    for device in ("cpu", DEVICE):
+        if device != "cpu":
+            pytest.importorskip("torch")
+        with runtime_context(device=device):
+            found = sift.describe_batch(images)
+        assert np.array_equal(found.offsets, expected.offsets) and np.array_equal(found.positions, expected.positions)
+        gap = np.abs(to_host(found.values).astype(float) - expected.values)
+        tolerance = 1e-4 if options.get("root") else 1e-5  # a root of little is more
+        assert gap.max() <= (1 if dtype == "uint8" else tolerance)
+    assert (expected.values == 0).all(axis=1).any()
+
+
 def test_em_climbs_to_the_same_likelihood(torch, bags):
     values = bags[0].values.astype(np.float32)
     weight = np.random.default_rng(2).uniform(0.5, 2, len(values))
@@ -122,17 +145,19 @@ def test_machines_of_all_classes_at_once_are_those_of_libsvm(torch):
             assert np.allclose(gram @ a + intercept[k], machine.decision_function(gram), atol=5e-3 * max(1, C / 10))
 
 
-def test_a_linear_classifier_of_tensors_keeps_numpy_arrays(torch):
+@pytest.mark.parametrize("limit", [10, 6000])
+def test_a_linear_classifier_of_tensors_keeps_numpy_arrays(torch, monkeypatch, limit):
+    monkeypatch.setattr(linear, "GRAM_LIMIT", limit)  # above it libsvm would take too long
     rng = np.random.default_rng(4)
     labels = np.arange(60) % 3
-    X = (rng.normal(size=(60, 30)) + 1.5 * np.eye(30)[labels]).astype(np.float32)
+    X = (rng.normal(size=(60, 80)) + 3 * np.eye(80)[labels]).astype(np.float32)
     for model in ("svm", "least-squares"):
         expected = LinearClassifier(model, random_state=0).fit(X, labels)
         found = LinearClassifier(model, random_state=0).fit(torch.asarray(X), labels)
         assert type(found.coef_) is np.ndarray and found.C_ == expected.C_
         assert np.allclose(found.decision_function(X), expected.decision_function(X), atol=1e-2)
         assert np.allclose(found.predict_proba(torch.asarray(X)), expected.predict_proba(X), atol=1e-2)
-    with pytest.raises(ValueError, match="fitted on rows of 30 numbers, got 29"):
+    with pytest.raises(ValueError, match="fitted on rows of 80 numbers, got 79"):
         found.predict(torch.asarray(X[:, 1:]))
     with pytest.raises(ValueError, match="not finite"):
         LinearClassifier().fit(torch.asarray(np.full((4, 2), np.nan)), [0, 0, 1, 1])

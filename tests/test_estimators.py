@@ -67,6 +67,7 @@ def make_channels(seed: int = 0) -> Channels:
 
 # public estimator -> an instance, and what it takes; what follows "query:" has no fit of this kind
 CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
+    "AdditiveClassifier": (lambda: patchbag.AdditiveClassifier(random_state=0), make_histograms),
     "AdditiveKernelPCA": (lambda: patchbag.AdditiveKernelPCA(random_state=0), make_histograms),
     "BagOfWords": (patchbag.BagOfWords, make_statistics),
     "BagPCA": (lambda: patchbag.BagPCA(2, random_state=0), make_bags),
@@ -85,6 +86,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "Gist": (lambda: patchbag.Gist(64), make_images),
     "HistogramKernel": (patchbag.HistogramKernel, make_histograms),
     "InnerProductKernel": (patchbag.InnerProductKernel, make_vectors),
+    "KernelPCAMap": (lambda: patchbag.KernelPCAMap(patchbag.HistogramKernel(), random_state=0), make_histograms),
     "KernelUnion": (lambda: patchbag.KernelUnion([("one", patchbag.InnerProductKernel())]), make_vectors),
     "LDAFisherVector": (lambda: patchbag.LDAFisherVector(2, random_state=0), make_statistics),
     "LateFusionClassifier": (lambda: patchbag.LateFusionClassifier([("one", LogisticRegression())]), make_vectors),
@@ -110,12 +112,17 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "PoolClassifier": (lambda: patchbag.PoolClassifier(random_state=0), make_vectors),
     "PolyaVector": (patchbag.PolyaVector, make_statistics),
     "PyramidMatchKernel": (lambda: patchbag.PyramidMatchKernel(n_levels=3, random_state=0), make_bags),
+    "RandomFourierMap": (lambda: patchbag.RandomFourierMap(n_components=6, random_state=0), make_histograms),
     "ReferenceWeights": (patchbag.ReferenceWeights, make_mixtures),
     "SMPSimilarity": (lambda: patchbag.SMPSimilarity(k=3), make_patches),
     "SetKernel": (patchbag.SetKernel, make_bags),
     "SparseLogisticClassifier": (lambda: patchbag.SparseLogisticClassifier(random_state=0), make_kernel),
     "SpatialPyramidMatch": (lambda: patchbag.SpatialPyramidMatch(4, random_state=0), make_bags),
     "SquareRootMap": (patchbag.SquareRootMap, make_histograms),
+    "StochasticLinearClassifier": (
+        lambda: patchbag.StochasticLinearClassifier(random_state=0),
+        make_vectors,
+    ),
     "UniversalMixture": (lambda: patchbag.UniversalMixture(3, random_state=0), make_bags),
     "UniversalNearestNeighbors": (lambda: patchbag.UniversalNearestNeighbors(3, random_state=0), make_vectors),
     "UniversalStatistics": (
@@ -127,7 +134,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 # public classes with tests of their own: they take folders, pools, kernels of pools, several labels per image, or
 # answer with neighbours
 BASES = {"FeatureExtractor", "Kernel", "StatisticsTransformer"}
-OTHERS = {"ActiveLearner", "BregmanNeighbors", "Categorizer", "GaussianProcessQuery", "MultilabelSVM", "PoolLearner"}
+OTHERS = {"ActiveLearner", "BregmanNeighbors", "Categorizer", "GaussianProcessQuery", "ImageClusters", "MultilabelSVM"}
+OTHERS |= {"PoolLearner"}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the counts vary no more than independent draws"),

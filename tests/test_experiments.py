@@ -375,3 +375,11 @@ def test_trees_on_histograms_are_measured_against_all_points(picture_folder, mon
     words = run_experiment({**spec, "features": "words", "run": runs[2:3]}, picture_folder.parent)
     assert words["runs"][-1]["mean"] == 0
     assert all(path.is_file() for path in write_results(result, tmp_path / "results"))
+
+
+def test_clusters_are_held_against_the_classes(picture_folder):
+    runs = [{"name": "words", "recipe": "words"}, {"name": "kernel", "recipe": "words-chi2"}]
+    spec = {"kind": "clusters", "data": picture_folder.name, "train_per_class": 9, "splits": 2, "run": runs}
+    rows = run_experiment({**spec, "name": "x", "title": "t", "source": "s"}, picture_folder.parent)["runs"]
+    assert [row["name"] for row in rows] == ["words", "kernel"]
+    assert all(20 < row["mean"] <= 100 for row in rows)

@@ -10,6 +10,7 @@ from .bags import as_bags as as_bags
 from .categorizer import Categorizer as Categorizer
 from .channels import Channel as Channel
 from .channels import Channels as Channels
+from .classifiers.additive import AdditiveClassifier as AdditiveClassifier
 from .classifiers.fusion import LateFusionClassifier as LateFusionClassifier
 from .classifiers.gaussian_process.classifier import GaussianProcessClassifier as GaussianProcessClassifier
 from .classifiers.linear import LinearClassifier as LinearClassifier
@@ -18,10 +19,13 @@ from .classifiers.pool import PoolClassifier as PoolClassifier
 from .classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors as MulticlassLeveragedNeighbors
 from .classifiers.prototypes.universal import UniversalNearestNeighbors as UniversalNearestNeighbors
 from .classifiers.sparse_logistic import SparseLogisticClassifier as SparseLogisticClassifier
+from .classifiers.stochastic import StochasticLinearClassifier as StochasticLinearClassifier
 from .collection import Collection as Collection
 from .collection import open_collection as open_collection
 from .embeddings.additive import AdditiveKernelPCA as AdditiveKernelPCA
 from .embeddings.additive import SquareRootMap as SquareRootMap
+from .embeddings.kernel_pca import KernelPCAMap as KernelPCAMap
+from .embeddings.random_features import RandomFourierMap as RandomFourierMap
 from .encodings.base import StatisticsTransformer as StatisticsTransformer
 from .encodings.fisher import FisherVector as FisherVector
 from .encodings.latent_fisher import LatentFisherVector as LatentFisherVector
@@ -69,6 +73,7 @@ from .recipes import add_recipe as add_recipe
 from .recipes import make_recipe as make_recipe
 from .registry import storable as storable
 from .runtime import runtime_context as runtime_context
+from .search.clusters import ImageClusters as ImageClusters
 from .search.index import SearchIndex as SearchIndex
 from .similarity.base import Kernel as Kernel
 from .similarity.definite import DefiniteKernel as DefiniteKernel

@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sklearn.pipeline import Pipeline
@@ -25,7 +26,6 @@ from sklearn.pipeline import Pipeline
 from patchbag.classifiers.fusion import LateFusionClassifier
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.pool import PoolClassifier
-from patchbag.embeddings.additive import AdditiveKernelPCA
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
 from patchbag.encodings.polya import PolyaVector
@@ -41,6 +41,7 @@ from patchbag.similarity.mixtures.context import ContextualSimilarity
 from patchbag.similarity.mixtures.kernel import MixtureKernel
 from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
 from patchbag.stages import (
+    EMBEDDINGS,
     FEATURES,
     PYRAMID,
     SHARP_RELEVANCE,
@@ -52,6 +53,7 @@ from patchbag.stages import (
     checked,
     deep_fisher,
     directions,
+    embedded_words,
     encoded,
     fisher,
     gaussian_process,
@@ -145,12 +147,9 @@ add_recipe(
     "liu2010 §2.2.2",
     lambda: encoded(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
 )
-add_recipe(
-    "words-addkpca",
-    "soft bag of words, explicit vectors of the χ² kernel, linear SVM",
-    "liu2010 §7.4",
-    lambda: [*words(), ("embedding", AdditiveKernelPCA())],
-)
+for name, (summary, section, _) in EMBEDDINGS.items():
+    words_of = partial(embedded_words, name)
+    add_recipe(f"words-{name}", f"soft bag of words, {summary}, linear SVM", f"liu2010 {section}", words_of)
 add_recipe(
     "polya",
     "Pólya Fisher kernel of word counts, spatial pyramid, linear SVM",

@@ -97,7 +97,8 @@ def runtime_context(
     token = _context.set(replace(_context.get(), **{k: v for k, v in named.items() if v is not None}))
     try:
         with ExitStack() as stack:
-            stack.enter_context(tensor_cores(tf32))
+            if tf32:
+                stack.enter_context(tensor_cores(True))
             if n_jobs is not None:
                 from joblib import parallel_config
 
@@ -133,14 +134,11 @@ def check_device(name: str) -> str:
 
 @contextmanager
 def tensor_cores(wanted: bool) -> Iterator[None]:
-    """Matrix products of float32 in TF32 (10 bits of mantissa) inside, or as PyTorch was told before."""
-    if not wanted:
-        yield
-        return
+    """PyTorch's matrix products of float32 in TF32 (10 bits of mantissa) inside, or in full precision."""
     import torch
 
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high" if wanted else "highest")
     try:
         yield
     finally:

@@ -14,6 +14,9 @@ from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClas
 from patchbag.classifiers.linear import LinearClassifier
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
+from patchbag.embeddings.additive import AdditiveKernelPCA, SquareRootMap
+from patchbag.embeddings.kernel_pca import KernelPCAMap
+from patchbag.embeddings.random_features import RandomFourierMap
 from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.mean import MeanDescriptor
 from patchbag.encodings.normalize import Normalizer
@@ -132,6 +135,23 @@ def adapted(relevance: float = RELEVANCE) -> Steps:
 
 def words() -> Steps:
     return [("statistics", vocabulary(1, 1024, 50)), ("encoding", BagOfWords())]
+
+
+# explicit vectors of kernels of words (liu2010 ch. 7): what they are, where, and the step
+EMBEDDINGS: dict[str, tuple[str, str, Callable[[], Any]]] = {
+    "sqrt": ("square roots (Bhattacharyya kernel)", "§7.2.1", SquareRootMap),
+    "addkpca": ("explicit vectors of the χ² kernel", "§7.4", AdditiveKernelPCA),
+    "kpca": (
+        "explicit vectors of the exponential Bhattacharyya kernel",
+        "§7.3",
+        lambda: KernelPCAMap(HistogramKernel("bhattacharyya", exponential=True)),
+    ),
+    "rff": ("random Fourier features of the exponential Bhattacharyya kernel", "§7.5", RandomFourierMap),
+}
+
+
+def embedded_words(embedding: str) -> Steps:
+    return [*words(), ("embedding", EMBEDDINGS[embedding][2]())]
 
 
 def fisher(largest: int = 256, dimension: int = 64) -> Steps:

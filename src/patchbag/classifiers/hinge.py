@@ -18,6 +18,7 @@ middle of what they leave open.  Cost: 2·n²·M operations an iteration, some h
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ from array_api_compat import array_namespace
 from sklearn.exceptions import ConvergenceWarning
 
 from patchbag.device import like, to_host
+from patchbag.runtime import tensor_cores
 
 TOLERANCE = 1e-3
-MAX_ITER = 20_000
+MAX_ITER = 5_000
 CHECK_EVERY = 25
 BISECTIONS = 30
 POWER_ITERATIONS = 30
@@ -35,6 +37,11 @@ POWER_ITERATIONS = 30
 
 def hinge_machines(gram: Any, signs: np.ndarray, C: float) -> tuple[Any, np.ndarray]:
     """Dual coefficients (n, M), where the Gram matrix (n, n) lies, and intercepts (M,) for ``signs (n, M)`` of ±1."""
+    with tensor_cores(False) if getattr(gram, "is_cuda", False) else nullcontext():  # TF32 has too few digits
+        return _solve(gram, signs, C)
+
+
+def _solve(gram: Any, signs: np.ndarray, C: float) -> tuple[Any, np.ndarray]:
     xp = array_namespace(gram)
     mean = xp.mean(gram, axis=0, keepdims=True)
     centred = gram - mean - xp.matrix_transpose(mean) + xp.mean(mean)
@@ -61,7 +68,7 @@ def hinge_machines(gram: Any, signs: np.ndarray, C: float) -> tuple[Any, np.ndar
             f"{signs.shape[1]} support vector machines had not converged after {MAX_ITER} iterations; a smaller C is "
             "easier",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     above, below = _violation(s - gram @ a, a, low, high)
     return a, to_host((above + below) / 2).astype(np.float64)

@@ -6,7 +6,8 @@ An encoding has far more dimensions than there are training images (131,072 for 
 theorem), :math:`w = X^T a`, so everything happens on the n × n Gram matrix :math:`G = XX^T`, one matrix product:
 
 * ``model="svm"``: hinge loss, one scikit-learn ``SVC(kernel="precomputed")`` per class (``LinearSVC`` on X itself when
-  there are more images than ``GRAM_LIMIT`` and dimensions; on a GPU all classes at once, ``hinge``);
+  there are more images than ``GRAM_LIMIT`` and dimensions; on a GPU, for more than ``GRAM_LIMIT`` images, all classes
+  at once, ``hinge``);
 * ``model="least-squares"``: squared loss to targets ±1, :math:`a = (G + I/C)^{-1} (y - \bar y)`.
 
 Probabilities: see :mod:`~patchbag.classifiers.confidence.temperature`.  Regularisation shrinks the scores of squared
@@ -194,7 +195,9 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         mean, deviation = (np.zeros(1), np.ones(1)) if vectors else column_moments(X)
         known = X if vectors else (X - mean) / deviation
         gram = product(known, known.T)
-        if is_numpy_array(gram):  # on a GPU the precision of the vectors is enough, and four times faster
+        if len(X) <= GRAM_LIMIT:  # where libsvm takes seconds, the answer is the same on every device
+            gram = to_host(gram)
+        if is_numpy_array(gram):
             gram = gram.astype(np.float64)
 
         def left_out(train: np.ndarray, test: np.ndarray, columns: np.ndarray, C: float) -> np.ndarray:

@@ -15,6 +15,7 @@ from patchbag.cli import screen
 from patchbag.cli.files import check_outputs, describe_labelled, machine
 from patchbag.cli.options import (
     CacheOption,
+    ClusterOption,
     DeviceOption,
     FeaturesOption,
     FolderArgument,
@@ -38,6 +39,7 @@ def train(
     features: FeaturesOption = None,
     settings: SetOption = None,
     jobs: JobsOption = -1,
+    cluster: ClusterOption = None,
     device: DeviceOption = "cpu",
     cache: CacheOption = True,
     seed: SeedOption = 0,
@@ -52,7 +54,7 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = make_categorizer(recipe, features, settings, seed)
-    with machine(jobs, cache, device=device), settings_to_blame(settings):
+    with machine(jobs, cache, device=device, cluster=cluster), settings_to_blame(settings):
         images, described = describe_labelled(
             found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
         )

@@ -17,13 +17,19 @@ IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"B
 
 
 @contextlib.contextmanager
-def machine(jobs: int, keep: bool, seed: int | None = None, device: str = "cpu") -> Iterator[None]:
-    """Workers, seed, device, and the user's store of features or one that lasts as long as the command."""
+def machine(
+    jobs: int, keep: bool, seed: int | None = None, device: str = "cpu", cluster: str | None = None
+) -> Iterator[None]:
+    """Workers (of a cluster), seed, device, and the user's store of features or one for the time of the command."""
     from patchbag.runtime import runtime_context
 
     with contextlib.ExitStack() as stack:
         folder = None if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix="patchbag-"))
         stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder, device=device))
+        if cluster is not None:
+            from patchbag.cluster import cluster_context
+
+            stack.enter_context(cluster_context(cluster, None if jobs == -1 else jobs))
         yield
 
 

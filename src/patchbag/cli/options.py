@@ -67,6 +67,10 @@ DeviceOption = Annotated[
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep the features of images on disk for the next run.")
 ]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://10.0.0.5:8786, or local for one here."),
+]
 FeaturesOption = Annotated[
     str | None,
     typer.Option(

@@ -37,7 +37,7 @@ from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -51,6 +51,7 @@ BLOCK = 128  # dimensions that are learned together
 EXTRA = 4
 PASSES = 3
 TINY = 1e-30
+WIDE = np.uint64(4)  # functions that are written at once
 
 
 def _chi2(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -112,37 +113,45 @@ def _learn(
 def _embed(
     data, indices, starts, first, tables, steps, n_points, linear, values, columns, out_starts
 ):  # pragma: no cover - compiled
-    half = steps.dtype.type(0.5)
+    number = steps.dtype.type
+    last = number(n_points - 2 if linear else n_points - 1)
+    half, none = number(0.0 if linear else 0.5), number(0)
     for i in prange(starts.shape[0] - 1):
         # numbers without a sign: Numba need not ask whether an index counts from the end
-        at = np.uint64(out_starts[i])
+        at, end = np.uint64(out_starts[i]), np.uint64(out_starts[i + 1])
         for p in range(starts[i], starts[i + 1]):
             d = indices[p]
             row, n = first[d], np.uint64(first[d + 1] - first[d])
             where = np.sqrt(data[p]) * steps[d]
-            cell = min(np.int32(where), n_points - 2) if linear else min(np.int32(where + half), n_points - 1)
-            share = where - steps.dtype.type(cell)
+            cell = np.int32(min(where + half, last))
+            share = where - number(cell) if linear else none
             near = np.uint64(row) * np.uint64(n_points) + np.uint64(cell) * n
-            for e in range(n):
+            done = np.uint64(0)
+            if at + WIDE <= end:
+                # what is too much is overwritten by the next value: cheaper than a loop of unknown length
+                for e in range(WIDE):
+                    value = tables[near + e]
+                    values[at + e] = value + share * (tables[near + n + e] - value)
+                    columns[at + e] = row + np.int32(e)
+                done = WIDE
+            for e in range(done, n):
                 value = tables[near + e]
-                if linear:
-                    value += share * (tables[near + n + e] - value)
-                values[at + e] = value
+                values[at + e] = value + share * (tables[near + n + e] - value)
                 columns[at + e] = row + np.int32(e)
             at += n
 
 
-@njit(cache=True, nogil=True)
-def _count(indices, starts, first, out_starts):  # pragma: no cover - compiled
-    """Where the rows of the output begin."""
-    total = 0
-    for i in range(starts.shape[0] - 1):
+@parallel_njit(cache=True, nogil=True)
+def _count(indices, starts, functions, lengths):  # pragma: no cover - compiled
+    """Numbers in each row of the output."""
+    for i in prange(starts.shape[0] - 1):
+        total = 0
         for p in range(starts[i], starts[i + 1]):
-            total += first[indices[p] + 1] - first[indices[p]]
-        out_starts[i + 1] = total
+            total += functions[indices[p]]
+        lengths[i] = total
 
 
-class _HistogramMap(TransformerMixin, BaseEstimator):
+class HistogramMap(TransformerMixin, BaseEstimator):
     """Rows of numbers that are not negative, dense or sparse."""
 
     def __sklearn_tags__(self) -> Any:
@@ -159,7 +168,7 @@ class _HistogramMap(TransformerMixin, BaseEstimator):
 
 
 @storable
-class SquareRootMap(_HistogramMap):
+class SquareRootMap(HistogramMap):
     """Square roots: inner products are Bhattacharyya kernels, exactly.
 
     >>> SquareRootMap().fit_transform(np.array([[0.25, 0.75, 0.0]])).round(3)
@@ -181,7 +190,7 @@ class SquareRootMap(_HistogramMap):
 
 
 @storable
-class AdditiveKernelPCA(_HistogramMap):
+class AdditiveKernelPCA(HistogramMap):
     """Explicit vectors whose inner products are an additive kernel, nearly.
 
     Parameters
@@ -266,14 +275,18 @@ class AdditiveKernelPCA(_HistogramMap):
         rows = X if sparse.issparse(X) else sparse.csr_array(X)
         first = np.concatenate([[0], np.cumsum(self.functions_)]).astype(np.int32)
         starts = np.zeros(len(rows.indptr), np.int64)
-        _count(rows.indices, rows.indptr, first, starts)
+        _count(rows.indices, rows.indptr, self.functions_, starts[1:])
+        np.cumsum(starts, out=starts)
+        if starts[-1] <= np.iinfo(np.int32).max:  # else SciPy would make a copy of the columns
+            starts = starts.astype(np.int32)
         values, columns = np.empty(starts[-1], rows.dtype), np.empty(starts[-1], np.int32)
         steps = ((self.n_points - 1) / np.sqrt(np.maximum(self.limits_, TINY))).astype(rows.dtype)
+        # a value may read the functions of the next point, and WIDE at once
+        tables = np.pad(self.tables_.astype(rows.dtype, copy=False), (0, self.n_functions + int(WIDE)))
         linear = self.interpolation == "linear"
         _embed(
-            rows.data, rows.indices, rows.indptr, first, self.tables_.astype(rows.dtype, copy=False), steps,
-            self.n_points, linear, values, columns, starts,
-        )  # fmt: skip
+            rows.data, rows.indices, rows.indptr, first, tables, steps, self.n_points, linear, values, columns, starts
+        )
         out = sparse.csr_array((values, columns, starts), shape=(len(starts) - 1, int(first[-1])))
         return out if sparse.issparse(X) else out.toarray()
 

@@ -43,11 +43,12 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from patchbag.experiments.clusters import cluster_table
 from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.neighbors import neighbor_study
 from patchbag.experiments.points import ripley_curves, uci_table
 from patchbag.experiments.retrieval import retrieval_table
-from patchbag.experiments.studies import discount_curves, mixture_cost, toy_example
+from patchbag.experiments.studies import discount_curves, eigenfunctions, mixture_cost, toy_example
 from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
 
 KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str, Any]], list[Row]]] = {
@@ -56,9 +57,11 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "voc": voc_table,
     "active": active_curves,
     "pool": pool_curves,
+    "clusters": cluster_table,
     "retrieval": retrieval_table,
     "toy": toy_example,
     "discount": discount_curves,
+    "eigenfunctions": eigenfunctions,
     "mixture-cost": mixture_cost,
     "ripley": ripley_curves,
     "uci": uci_table,

@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
@@ -63,7 +64,9 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
     others = {name: open_data(spec, data, name) for name in {run["universal"] for run in runs if "universal" in run}}
     pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
     described: dict[str, Any] = {}
-    X, foreign = {}, {}
+    X: dict[str, Any] = {}
+    foreign: dict[str, Any] = {}
+    counted: dict[str, Any] = {}
     for run in runs:
         pipeline = pipelines[run["name"]]
         features = joblib.hash(pipeline["features"])
@@ -78,13 +81,24 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
                 bags = others[run["universal"]].describe(pipeline["features"], on_error="raise").bags
                 with runtime_context(seed=seed):
                     foreign[key] = pipeline["statistics"].fit(bags)
-            pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
-    cv: Any = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=seed)
-    if "train_per_class" in spec:
-        cv = PerClassSplit(spec["train_per_class"], spec.get("test_per_class"), spec["splits"], seed)
+            if not foreign[key].moments and not run.get("whole"):  # counts, few enough to be there for all splits
+                if key not in counted:
+                    progress(f"words of {len(collection)} images")
+                    counted[key] = foreign[key].transform(described[features])
+                X[run["name"]] = counted[key]
+                pipelines[run["name"]] = Pipeline(pipeline.steps[2:])
+            else:
+                pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
     options: dict[str, Any] = {"seed": seed, "probabilities": False, "journal": journal, "progress": progress}
     options["pool"] = spec.get("pool", False)
-    results = compare(pipelines, X, collection.labels, cv=cv, **options)
+    results: dict[str, Evaluation] = {}
+    sizes = [run.get("train_per_class", spec.get("train_per_class")) for run in runs]
+    for size in dict.fromkeys(sizes):
+        cv: Any = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=seed)
+        if size is not None:
+            cv = PerClassSplit(size, spec.get("test_per_class"), spec["splits"], seed)
+        chosen = {run["name"]: pipelines[run["name"]] for run, own in zip(runs, sizes) if own == size}
+        results |= compare(chosen, X, collection.labels, cv=cv, **options)
     return [row_of(run, results[run["name"]]) for run in runs]
 
 

@@ -36,11 +36,15 @@ from typing import Any, ClassVar, Literal
 
 import cv2
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from patchbag.bags import Bags
+from patchbag.device import floating, to_device
 from patchbag.features import grid
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
+from patchbag.features.sift_batch import dense_sift_batch
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError
 
 
@@ -108,22 +112,15 @@ class DenseSIFT(FeatureExtractor):
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, 128), scale after scale and row after row, and positions (n, 2) of one grey image."""
         height, width = image.shape
-        reaches = [(BINS - 1) / 2 * b for b in self.bin_sizes]
-        xs, ys = grid.lattice(width, self.step, reaches), grid.lattice(height, self.step, reaches)
+        xs, ys = self._lattices(width, height)
         ends = np.cumsum([len(x) * len(y) for x, y in zip(xs, ys)])
-        if ends[-1] == 0:
-            need = int(2 * min(reaches)) + 1
-            raise ImageError(
-                f"is {width}×{height} pixels, smaller than the smallest patch of {need}×{need}; "
-                "drop it or use smaller bin_sizes"
-            )
         values = np.empty((ends[-1], DIMENSION), np.uint8 if self.dtype == "uint8" else np.float32)
         norms = np.empty(len(values), np.float32)
         levels = image.astype(np.float32)
         for x, y, bin_size, end in zip(xs, ys, self.bin_sizes, ends):
             rows = slice(end - len(x) * len(y), end)
             _, norms[rows] = dense_sift(
-                _smoothed(levels, bin_size, self.magnification),
+                _smoothed(levels, _deviation(bin_size, self.magnification)),
                 x,
                 y,
                 int(bin_size),
@@ -142,9 +139,55 @@ class DenseSIFT(FeatureExtractor):
             values, where = values[enough], where[enough]
         return values, where
 
+    def _lattices(self, width: int, height: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Centres of the patches along x and along y, for every size."""
+        reaches = [(BINS - 1) / 2 * b for b in self.bin_sizes]
+        xs, ys = grid.lattice(width, self.step, reaches), grid.lattice(height, self.step, reaches)
+        if not any(len(x) * len(y) for x, y in zip(xs, ys)):
+            need = int(2 * min(reaches)) + 1
+            raise ImageError(
+                f"is {width}×{height} pixels, smaller than the smallest patch of {need}×{need}; "
+                "drop it or use smaller bin_sizes"
+            )
+        return xs, ys
 
-def _smoothed(levels: np.ndarray, bin_size: int, magnification: float | None) -> np.ndarray:
+    def describe_batch(self, images: Any) -> Bags:
+        """Bags of decoded grey images of one size, (n, height, width), on the device of the context.
+
+        The same descriptors in the same order as :meth:`describe` within 1e-5 (roots 1e-4), or one step of a byte;
+        patches without contrast stay, as zeros.
+        """
+        images = floating(to_device(images))
+        xp, (n, height, width) = array_namespace(images), images.shape
+        xs, ys = self._lattices(width, height)
+        parts = [
+            dense_sift_batch(
+                images,
+                x,
+                y,
+                int(bin_size),
+                deviation=_deviation(bin_size, self.magnification),
+                window=self.window,
+                root=self.root,
+                threshold=self.contrast_threshold,
+                as_bytes=self.dtype == "uint8",
+            )[0]
+            for x, y, bin_size in zip(xs, ys, self.bin_sizes)
+            if len(x) * len(y)
+        ]
+        values = xp.concat(parts, axis=1)
+        where = np.concatenate([grid.positions(x, y, width, height) for x, y in zip(xs, ys)])
+        size = int(values.shape[1])
+        return Bags(xp.reshape(values, (n * size, DIMENSION)), np.arange(n + 1) * size, np.tile(where, (n, 1)))
+
+
+def _deviation(bin_size: int, magnification: float | None) -> float:
+    """Standard deviation of the smoothing before a scale; 0 for none."""
     variance = 0.0 if magnification is None else (bin_size / magnification) ** 2 - 0.25
-    if variance <= 0:
+    return float(max(variance, 0.0) ** 0.5)
+
+
+def _smoothed(levels: np.ndarray, deviation: float) -> np.ndarray:
+    if deviation <= 0:
         return levels
-    return cv2.GaussianBlur(levels, (0, 0), variance**0.5, borderType=cv2.BORDER_REPLICATE)
+    return cv2.GaussianBlur(levels, (0, 0), deviation, borderType=cv2.BORDER_REPLICATE)

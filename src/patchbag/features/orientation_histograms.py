@@ -62,7 +62,7 @@ _BYTE_SCALE = np.float32(BYTE_SCALE)
 _TINY = np.float32(1e-12)
 
 
-class _Axis(NamedTuple):
+class Axis(NamedTuple):
     """Where and with which kernel one axis is sampled, and which sample is bin b of patch i."""
 
     first: np.ndarray  # (samples,) first pixel under the kernel, may be negative
@@ -72,7 +72,8 @@ class _Axis(NamedTuple):
     weight: np.ndarray  # (4,) of each bin
 
 
-def _axis(centres: np.ndarray, bin_size: int, window: str, window_size: float) -> _Axis:
+def sample_axis(centres: np.ndarray, bin_size: int, window: str, window_size: float) -> Axis:
+    """Where the bins of patches with these centres are sampled along one axis."""
     offsets = (np.arange(BINS) - (BINS - 1) / 2) * bin_size
     bins = centres[:, None] + offsets
     fraction = float(bins[0, 0] - np.floor(bins[0, 0]))
@@ -91,7 +92,7 @@ def _axis(centres: np.ndarray, bin_size: int, window: str, window_size: float) -
     used = np.flatnonzero(kernels.any(0))
     kernels = kernels[:, used[0] : used[-1] + 1]
     first = centre.astype(np.int64) - bin_size + used[0]
-    return _Axis(first, kernel, kernels.astype(np.float32), sample.reshape(bins.shape), weight)
+    return Axis(first, kernel, kernels.astype(np.float32), sample.reshape(bins.shape), weight)
 
 
 def dense_sift(
@@ -133,7 +134,7 @@ def dense_sift(
     for centres, length, name in ((x, width, "x"), (y, height, "y")):
         if centres[0] - 1.5 * bin_size < 0 or centres[-1] + 1.5 * bin_size > length - 1:
             raise ValueError(f"{name} centres must be {1.5 * bin_size:g} pixels inside the {width}×{height} image")
-    rows, columns = _axis(y, bin_size, window, window_size), _axis(x, bin_size, window, window_size)
+    rows, columns = sample_axis(y, bin_size, window, window_size), sample_axis(x, bin_size, window, window_size)
     taps = rows.kernels.shape[1]
     last = np.maximum.accumulate(np.minimum(rows.first + taps, height))
     ring = int(np.max(last - np.maximum(rows.first, 0)))

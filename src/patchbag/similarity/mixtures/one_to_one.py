@@ -24,6 +24,7 @@ Deviation: weights of zero enter logarithms as 1e-10.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,9 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 from numba import njit
 
-from patchbag.device import like, product
+from patchbag.device import like
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.runtime import tensor_cores
 from patchbag.similarity.base import map_rows
 from patchbag.similarity.mixtures.gaussians import (
     TILE,
@@ -58,7 +60,7 @@ from patchbag.similarity.mixtures.matching import (
 REFERENCE_NUMBERS, ROW_NUMBERS = 1 << 26, 1 << 23
 DEVICE_NUMBERS = 1 << 29  # both, on a GPU
 BLOCK_IMAGES = 2048
-# features of an image are padded to a multiple of this: tensor cores need it
+# features of an image are padded to a multiple of this: products of other widths are slower on a GPU
 ALIGN = 8
 # images whose features are made together: their temporaries stay in the cache
 CHUNK_IMAGES = 16
@@ -118,7 +120,10 @@ def _features(mixtures: Mixtures, coordinates: tuple[Any, Any], dtype: Any, side
 
 
 def _divergence_rows(P: Mixtures, right: Any, coordinates: tuple[Any, Any], dtype: Any, sides: str) -> Any:
-    block = product(_features(P, coordinates, dtype, sides), right.T)
+    left = _features(P, coordinates, dtype, sides)
+    # what is left of large terms that cancel: tensor cores, in one part or in three, have too few digits for it
+    with tensor_cores(False) if getattr(left, "is_cuda", False) else nullcontext():
+        block = left @ right.T
     # a sum of divergences of components and of weights: what is below zero is rounding
     block[block < 0] = 0
     return block

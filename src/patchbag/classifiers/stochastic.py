@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: BSD-3-Clause
+r"""Linear classifiers of more vectors than fit into memory: averaged stochastic gradient descent (liu2010, A.1).
+
+One machine per class against the others minimises :math:`\frac\lambda2 \|w\|^2 + \frac1N \sum_i \max(0, 1 - y_i w'x_i)`
+(A.1) by looking at one sample after the other (A.3, A.4):
+
+.. math:: w_{t+1} = (1 - \lambda\eta_t) w_t + \eta_t y_i x_i \delta_i, \qquad \eta_t = \frac1{\lambda (t + t_0)},
+
+δ = 1 where the loss is positive.  t₀ is Bottou's (and scikit-learn's ``"optimal"``): the first step is as long as a
+typical w.  The intercept is the weight of a further entry of 1.
+
+**What is computed.**  The same numbers, but as matrix products.  Within a block of b samples, w is a multiple of what
+it was before plus a combination of the block's rows, so that all scores follow from X W' (b · D · C), the inner
+products of the rows with each other (b² · D), and a small loop over b × C numbers; at its end w is updated by one more
+product.  The **average** of the weights, later ones counting more (:math:`\rho_t = 2/(t+3)`, Lacoste-Julien et al.
+2012), is such a combination too.  Both are kept as multiples of two arrays, so that nothing of size D · C is scaled.
+
+Rows may be a memory-mapped array, of float16 too, or sparse: each is read once per epoch, in chunks of stripes of
+neighbouring rows from all over the data, and never all of them are in memory.  ``partial_fit`` takes what comes.
+
+**λ** = ``"auto"`` is chosen on a sample of ``TUNING`` rows: from the largest of ``LAMBDAS`` on while left-out accuracy
+rises.  Cost: 3 · N · D · C multiplications per epoch for dense rows; sparse rows save those of their zeros, and updates
+those of classes without a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numba import prange
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from patchbag.classifiers.targets import one_column_a_class
+from patchbag.registry import storable
+from patchbag.runtime import check_random_state, parallel_njit
+
+LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
+TUNING = 5000
+BLOCK = (32, 64)  # samples, as many as classes within these limits
+STRIPE = 64  # neighbouring rows that are read together
+CHUNK = 32  # stripes
+CLASSES = 64  # that a worker of the compiled loops takes together
+SMALLEST = 1e-9
+DENSE = 0.05  # share of entries from which on a dense product is the faster one
+
+
+@parallel_njit(cache=True, nogil=True)
+def _descend(scores, gram, targets, lam, start, t0, A, B):  # pragma: no cover - compiled
+    """Steps on the samples of a block; ``scores (b, C)`` under the weights before it, overwritten.
+
+    Fills in A and B (b, C): after the block w = s w + X'A, and the average a = p a + q w + X'B.
+    """
+    b, n = scores.shape
+    for part in prange((n + CLASSES - 1) // CLASSES):
+        lo, hi = part * CLASSES, min(n, (part + 1) * CLASSES)
+        s = 1.0
+        for i in range(b):
+            t = start + i
+            decay = 1.0 - 1.0 / (t + t0)
+            eta = 1.0 / (lam * (t + t0))
+            rho = 2.0 / (t + 3.0)
+            for c in range(lo, hi):
+                scores[i, c] *= s
+            for j in range(i):
+                g = gram[i, j]
+                for c in range(lo, hi):
+                    scores[i, c] += g * A[j, c]
+            s *= decay
+            for c in range(lo, hi):
+                y = 1.0 if targets[i] == c else -1.0
+                A[i, c] = eta * y if y * scores[i, c] < 1.0 else 0.0
+                B[i, c] = rho * A[i, c]
+            for j in range(i):
+                for c in range(lo, hi):
+                    A[j, c] *= decay
+                    B[j, c] += rho * (A[j, c] - B[j, c])
+
+
+def multiples(start: int, t0: float, b: int) -> tuple[float, float, float]:
+    """s, p and q of :func:`_descend`."""
+    s, p, q = 1.0, 1.0, 0.0
+    for t in range(start, start + b):
+        s *= 1.0 - 1.0 / (t + t0)
+        rho = 2.0 / (t + 3.0)
+        p, q = (1 - rho) * p, (1 - rho) * q + rho * s
+    return s, p, q
+
+
+@parallel_njit(cache=True, nogil=True)
+def _sparse_scores(data, indices, starts, V, scores):  # pragma: no cover - compiled
+    """Add X V to ``scores (b, C)``, for ``V (D, C)``."""
+    n = V.shape[1]
+    for part in prange((n + CLASSES - 1) // CLASSES):
+        lo, hi = part * CLASSES, min(n, (part + 1) * CLASSES)
+        for i in range(starts.shape[0] - 1):
+            row = scores[i, lo:hi]
+            for p in range(starts[i], starts[i + 1]):
+                weight = V[indices[p], lo:hi]
+                for c in range(hi - lo):
+                    row[c] += data[p] * weight[c]
+
+
+@parallel_njit(cache=True, nogil=True)
+def _sparse_update(data, indices, starts, A, V, B, U):  # pragma: no cover - compiled
+    """Add X'A to V and X'B to U, for the classes that have something to add."""
+    n = V.shape[1]
+    for part in prange((n + CLASSES - 1) // CLASSES):
+        lo, hi = part * CLASSES, min(n, (part + 1) * CLASSES)
+        for i in range(starts.shape[0] - 1):
+            for c in range(lo, hi):
+                if A[i, c] != 0:
+                    a, b = A[i, c], B[i, c]
+                    for p in range(starts[i], starts[i + 1]):
+                        V[indices[p], c] += data[p] * a
+                        U[indices[p], c] += data[p] * b
+
+
+def stripes(n: int, random: Any, rows: int = STRIPE * CHUNK) -> Iterator[np.ndarray]:
+    """All of n rows once, in chunks of stripes of neighbouring rows from all over the data; each in random order."""
+    order = random.permutation(-(-n // STRIPE))
+    for first in range(0, len(order), rows // STRIPE):
+        chosen = np.sort(order[first : first + rows // STRIPE])
+        chunk = (chosen[:, None] * STRIPE + np.arange(STRIPE)).ravel()
+        yield chunk[chunk < n]
+
+
+@storable
+class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
+    """Linear support vector machines by averaged stochastic gradient descent.
+
+    Parameters
+    ----------
+    alpha : λ, weight of the squared weights; "auto" chooses it on a sample
+    epochs : times that ``fit`` looks at every sample
+    random_state : seed of the order of the samples
+
+    Attributes
+    ----------
+    classes_ (C,), coef_ (C, D) averaged, intercept_ (C,); one row for two classes
+    alpha_ : λ;  t_ : samples looked at so far
+
+    >>> X = np.random.default_rng(0).normal(size=(300, 4)).astype("float16")
+    >>> StochasticLinearClassifier(1e-3, random_state=0).fit(X, X[:, 0] > 0).score(X, X[:, 0] > 0) > 0.95
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, alpha: float | str = "auto", *, epochs: int = 5, random_state: Any = None) -> None:
+        self.alpha = alpha
+        self.epochs = epochs
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any) -> Self:
+        X, y = _check(X), column_or_1d(y)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y {len(y)} labels")
+        random = check_random_state(self.random_state)
+        self._begin(np.unique(y), X.shape[1], self.alpha if self.alpha != "auto" else self._tune(X, y, random))
+        codes = np.searchsorted(self.classes_, y)
+        for _ in range(self.epochs):
+            for rows in stripes(X.shape[0], random):
+                self._learn(X[rows], codes[rows], random)
+        return self._end()
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Go on with more samples, which are mixed among themselves; the first call names all ``classes``."""
+        X, y = _check(X), column_or_1d(y)
+        random = check_random_state(self.random_state)
+        if not hasattr(self, "classes_"):
+            if classes is None:
+                raise ValueError("the first call of partial_fit must name all classes")
+            known = np.unique(classes)
+            self._begin(known, X.shape[1], self.alpha if self.alpha != "auto" else self._tune(X, y, random))
+        codes = np.searchsorted(self.classes_, y)
+        if (codes >= len(self.classes_)).any() or (self.classes_[codes] != y).any():
+            raise ValueError("y has a label that is not among the classes of the first call")
+        for rows in stripes(X.shape[0], random):
+            self._learn(X[rows], codes[rows], random)
+        return self._end()
+
+    def _begin(self, classes: np.ndarray, width: int, alpha: Any) -> None:
+        if len(classes) < 2:
+            raise ValueError(f"a classifier needs two classes, got {len(classes)} class: {classes}")
+        self.classes_, self.n_features_in_, self.alpha_, self.t_ = classes, width, float(alpha), 0
+        n = len(classes) if len(classes) > 2 else 1
+        # w = factors[0] V, its average = factors[1] V + factors[2] U; the last row is the intercept
+        self.weights_ = np.zeros((width + 1, n), np.float32)
+        self.averages_ = np.zeros((width + 1, n), np.float32)
+        self.factors_ = np.array([1.0, 0.0, 1.0])
+
+    def _tune(self, X: Any, y: np.ndarray, random: Any) -> float:
+        """λ by the accuracy on a third of a sample, from strong to weak while it rises."""
+        rows = np.sort(random.permutation(X.shape[0])[:TUNING])
+        X, y = X[rows], y[rows]
+        left_out = np.arange(len(y)) % 3 == random.randint(3)
+        best, chosen = -1.0, LAMBDAS[0]
+        for lam in LAMBDAS:
+            if len(np.unique(y[~left_out])) < 2:
+                break
+            trial = StochasticLinearClassifier(lam, epochs=self.epochs, random_state=0)
+            accuracy = trial.fit(X[~left_out], y[~left_out]).score(X[left_out], y[left_out])
+            if accuracy <= best:
+                break
+            best, chosen = accuracy, lam
+        return chosen
+
+    def _learn(self, X: Any, codes: np.ndarray, random: Any) -> None:
+        """The samples in random order, a block after the other."""
+        order = random.permutation(len(codes))
+        if len(self.classes_) == 2:
+            codes = 1 - codes  # the one machine is that of the second class: its targets are 0
+        # inner products within a block cost as many operations as the scores of so many classes
+        block = int(np.clip(self.weights_.shape[1], *BLOCK))
+        for start in range(0, len(order), block):
+            rows = order[start : start + block]
+            self._step(X[rows].astype(np.float32), codes[rows])
+
+    def _step(self, X: Any, codes: np.ndarray) -> None:
+        t0 = 1.0 / (self.alpha_ * np.sqrt(1.0 / np.sqrt(self.alpha_)))
+        b, n = len(codes), self.weights_.shape[1]
+        w, v, u = self.factors_
+        V, U = self.weights_[:-1], self.averages_[:-1]
+        if sparse.issparse(X) and X.nnz < DENSE * b * X.shape[1]:
+            scores = np.zeros((b, n), np.float32)
+            _sparse_scores(X.data, X.indices, X.indptr, V, scores)
+            gram = (X @ X.T).toarray()
+        else:
+            full = X.toarray() if sparse.issparse(X) else X
+            scores, gram = full @ V, full @ full.T
+        scores = (scores + self.weights_[-1]) * w
+        both = np.empty((b, 2 * n), np.float32)
+        A, B = both[:, :n], both[:, n:]
+        _descend(scores, gram + 1, codes, self.alpha_, self.t_, t0, A, B)
+        s, p, q = multiples(self.t_, t0, b)
+        after, v, u = w * s, p * v + q * w, p * u
+        # V gets X'A / after; the average, a multiple v of the V that was, must not get it a second time
+        A /= after
+        B -= v * A
+        B /= u
+        if sparse.issparse(X):
+            _sparse_update(X.data, X.indices, X.indptr, A, V, B, U)
+        else:
+            more = X.T @ both
+            V += more[:, :n]
+            U += more[:, n:]
+        self.weights_[-1] += A.sum(axis=0)
+        self.averages_[-1] += B.sum(axis=0)
+        if after < SMALLEST:
+            self.weights_ *= after
+            v, after = v / after, 1.0
+        if u < SMALLEST:
+            self.averages_ *= u
+            u = 1.0
+        self.factors_ = np.array([after, v, u])
+        self.t_ += b
+
+    def _end(self) -> Self:
+        average = (self.factors_[1] * self.weights_ + self.factors_[2] * self.averages_).T
+        if not np.isfinite(average).all():
+            raise ValueError("weights are not finite: the vectors hold NaN, infinite or very large numbers")
+        self.coef_, self.intercept_ = np.ascontiguousarray(average[:, :-1]), average[:, -1].copy()
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """(n, C) scores, larger is surer; (n,) for two classes; rows are read in chunks."""
+        check_is_fitted(self, "coef_")
+        X = _check(X)
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {X.shape[1]} features, but the model was fitted on {self.n_features_in_}")
+        scores = np.empty((X.shape[0], len(self.coef_)), np.float32)
+        for start in range(0, X.shape[0], STRIPE * CHUNK):
+            part = X[start : start + STRIPE * CHUNK].astype(np.float32)
+            scores[start : start + part.shape[0]] = part @ self.coef_.T + self.intercept_
+        return scores if scores.shape[1] > 1 else scores[:, 0]
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.classes_[one_column_a_class(self.decision_function(X)).argmax(axis=1)]
+
+
+def _check(X: Any) -> Any:
+    """X as it is, if it is a table of floats: a memory-mapped one must not be read here."""
+    if sparse.issparse(X):
+        return sparse.csr_array(X)
+    X = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if X.ndim != 2 or X.dtype.kind not in "fiub" or 0 in X.shape:
+        raise ValueError(f"expected vectors (n, d), got shape {X.shape} of {X.dtype}")
+    return X

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clusters without labels, held against the classes that people gave: normalised mutual information.
+
+A run names a recipe; its classifier is left out, and what comes before it is fitted on the images without their labels.
+``train_per_class`` images of every class are drawn for each split.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from sklearn.metrics import normalized_mutual_info_score
+
+from patchbag.experiments.runs import check_runs, open_data, run_pipeline
+from patchbag.experiments.tables import Journal, Row, Tell, make_row
+from patchbag.protocol import PerClassSplit
+from patchbag.runtime import runtime_context
+from patchbag.search.clusters import ImageClusters
+from patchbag.similarity.base import is_kernel
+
+
+def cluster_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+    """Mean over splits of 100 · NMI, with as many clusters as there are classes."""
+    shared, seed = spec.get("settings", {}), spec.get("seed", 0)
+    check_runs(spec["run"], shared)
+    images = open_data(spec, data)
+    classes, codes = np.unique(images.labels, return_inverse=True)
+    splitter = PerClassSplit(spec["train_per_class"], None, spec["splits"], seed)
+    splits = [drawn for drawn, _ in splitter.split(np.zeros(len(images)), images.labels)]
+    described: dict[str, Any] = {}
+    rows = []
+    for run in spec["run"]:
+        steps = run_pipeline(run, shared)
+        features = joblib.hash(steps["features"])
+        if features not in described:
+            progress(f"describing {len(images)} images")
+            described[features] = images.describe(steps["features"], on_error="raise").bags
+        figures = []
+        for i, drawn in enumerate(splits):
+            key = joblib.hash((spec["name"], run, shared, seed + i))
+            if key not in journal:
+                progress(f"{run['name']}, split {i + 1} of {len(splits)}")
+                with runtime_context(seed=seed + i):
+                    given = "kernel" if is_kernel(steps[:-1]) else "vectors"
+                    X = np.asarray(steps[1:-1].fit_transform(described[features][drawn]))
+                    found = ImageClusters(len(classes), given=given).fit_predict(X)
+                journal[key] = float(100 * normalized_mutual_info_score(codes[drawn], found))
+            figures.append(journal[key])
+        spread = float(np.std(figures, ddof=1)) if len(figures) > 1 else 0.0
+        rows.append(make_row(run["name"], float(np.mean(figures)), run.get("published")) | {"std": spread})
+    return rows
