@@ -104,6 +104,8 @@ def run(given: argparse.Namespace, y: np.ndarray, server: int) -> None:
     first = np.random.default_rng(1).permutation(len(y))[: given.labels]
     for c in np.unique(y):
         page.label(first[y[first] == c].tolist(), f"class {c}")
+    while page.state()["model"]["n_labels"] < given.labels:  # a large pool is made anew for labels beyond it
+        time.sleep(0.5)
     time.sleep(5)
     if given.people:
         load(given, y)
