@@ -185,7 +185,7 @@ def tab(page: Page) -> tuple[float, float]:
     return max(found)
 
 
-def ask(page: Page, n_images: int, n_labels: int, questions: int = 100, port: int = 8198) -> None:
+def ask(page: Page, n_images: int, n_labels: int, questions: int = 100, port: int = 8197) -> None:
     X, y = made(n_images)
     with tempfile.TemporaryDirectory() as root:
         for i, picture in enumerate(make_pictures(50, (640, 480))):
