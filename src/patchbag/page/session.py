@@ -38,7 +38,7 @@ from patchbag.page.pictures import Pictures
 from patchbag.page.questions import Questions
 from patchbag.runtime import runtime_context, store_folder
 
-FIRST = 144  # described images with which the first question is asked
+FIRST = 96  # described images with which the first question is asked
 OFTEN = 0.25  # seconds between two states that are sent to pages
 BLOCK = 5000  # images that are looked up at a time beyond the pool
 MANY = 1000  # images whose numbers an event names
