@@ -1,13 +1,18 @@
-# make demo | make test: from nothing, on a machine with python3 (3.11 or newer) and make.
+# make demo | make page | make test: from nothing, on a machine with python3 (3.11 or newer) and make.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DATA   ?= $(PATCHBAG_DATA)
 
-.PHONY: demo test lint bench fuzz clean
+.PHONY: demo page test lint bench fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/patchbag demo
+
+# the page, on tiles of photographs that come with scikit-image and scikit-learn
+page: $(VENV)/.installed
+	$(BIN)/python -c "from pathlib import Path; from patchbag.demo import cut_unsorted; cut_unsorted(Path('patchbag-demo/unsorted'))"
+	$(BIN)/patchbag serve patchbag-demo/unsorted
 
 # style, types, tests and the examples in docstrings
 test: lint

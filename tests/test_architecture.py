@@ -26,6 +26,7 @@ ORDER = [
     ["embeddings"],
     ["classifiers"],
     ["active"],
+    ["explain"],
     ["collection"],
     ["memory", "settings", "storage", "voc"],
     ["stages", "advice"],
@@ -34,6 +35,7 @@ ORDER = [
     ["categorizer", "evaluation"],
     ["report"],
     ["experiments", "demo"],
+    ["page"],
     ["cli"],
     ["__main__"],
 ]

@@ -40,6 +40,9 @@ from .encodings.words import BagOfWords as BagOfWords
 from .evaluation import Evaluation as Evaluation
 from .evaluation import compare as compare
 from .evaluation import evaluate as evaluate
+from .explain.heat import heat_map as heat_map
+from .explain.patches import explain_patches as explain_patches
+from .explain.patches import explain_pool as explain_pool
 from .features.channels import FeatureChannels as FeatureChannels
 from .features.color import ColorStatistics as ColorStatistics
 from .features.deep import DeepPatches as DeepPatches

@@ -44,7 +44,7 @@ class LabelledPool(BaseEstimator):
         self.available_ = np.ones(n, bool)
         self.kappas_: list[float] = []
         self._predicted: np.ndarray | None = None
-        self._skipped = np.zeros(n, bool)
+        self.skipped_ = np.zeros(n, bool)
         for label in [] if self.classes is None else list(self.classes):
             self._column(label)
         if y is not None:
@@ -90,7 +90,7 @@ class LabelledPool(BaseEstimator):
         check_is_fitted(self, "available_")
         for index in np.atleast_1d(np.asarray(indices)):
             image = self._image(index)
-            self.available_[image], self._skipped[image] = False, True
+            self.available_[image], self.skipped_[image] = False, True
         return self
 
     def _image(self, index: Any) -> int:

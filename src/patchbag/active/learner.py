@@ -236,11 +236,11 @@ class ActiveLearner(LabelledPool):
         if n_classes < (MANY if self.shortlist == "auto" else 2):
             return free
         length = list_length(n_classes, self.n_labels_) if self.shortlist == "auto" else int(self.shortlist)
-        while 2 * length < (~self._skipped).sum():
+        while 2 * length < (~self.skipped_).sum():
             if length not in self._lists:
                 if self._coordinates is None:
                     self._coordinates = spectral_coordinates(self.posterior_.kernel)
-                self._lists[length] = representatives(self._coordinates, length, ~self._skipped)
+                self._lists[length] = representatives(self._coordinates, length, ~self.skipped_)
             chosen = self._lists[length]
             if free[chosen].sum() >= at_least and free[chosen].mean() > 1 - USED:
                 listed = np.zeros_like(free)

@@ -186,6 +186,11 @@ class PoolLearner(LabelledPool):
         ]
         return ErrorEstimate(*map(float, found))
 
+    @property
+    def clusters_(self) -> np.ndarray:
+        """(N,) cluster of every image, as of the latest question."""
+        return self._clusters.of
+
     def _uncovered(self) -> np.ndarray:
         """(N,) which images are in a cluster without a label."""
         self._clusters.grow(len(self.labels_) + 1)

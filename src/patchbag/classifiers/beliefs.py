@@ -89,6 +89,7 @@ class PoolBeliefs:
         ridge = np.float32(RIDGE) * np.eye(len(moment), dtype=np.float32)
         self._factors = {t: cho_factor(np.float32(t) * moment + ridge, lower=True, check_finite=False) for t in TRUST}
         self._solved = {t: np.empty((0, len(moment)), np.float32) for t in TRUST}
+        self._product = (TRUST[0], np.empty((0, 0), np.float32))
         self._diffuse_with(USUAL[0])
         self._chosen_at = 0
         self._scores: np.ndarray | None = None
@@ -97,6 +98,7 @@ class PoolBeliefs:
         self.alpha = alpha
         self.basis = DiffusionBasis.from_graph(self.graph, alpha)
         self.features = self.basis.features.astype(np.float32)
+        self._explained = (0.0, np.empty((0, self.features.shape[1])), np.zeros(len(self.graph)))
         self._teachers = self.features if len(self._taught) == len(self.graph) else self.features[self._taught]
 
     @property
@@ -118,6 +120,17 @@ class PoolBeliefs:
             known = self._solved[trust] = np.vstack([known, more])
         return known
 
+    def _products(self, trust: float) -> np.ndarray:
+        """(n, n) X A⁻¹ X' of the labelled images X; grown where it is known for the labels before."""
+        of, known = self._product
+        rows, solved, n = self.graph.vectors[self.images], self._solutions(trust), len(known) if of == trust else 0
+        if n < len(rows):
+            more = rows[n:] @ solved.T
+            old = known if n else np.empty((0, 0), np.float32)
+            known = np.vstack([np.hstack([old, more[:, :n].T]), more])
+            self._product = (trust, known)
+        return known
+
     def scores(self) -> np.ndarray:
         """(N, C) scores of the linear classifier; there must be a label."""
         if self._scores is None:
@@ -132,12 +145,22 @@ class PoolBeliefs:
 
     def remaining_variance(self, noise: float) -> np.ndarray:
         """(N,) share of the variance under the diffusion kernel that the labels leave, own part left aside."""
-        features, own = self.basis.features[self.images], self.basis.own[self.images]
-        factor = np.linalg.cholesky(features @ features.T + np.diag(own + noise)).astype(np.float32)
-        explained = solve_triangular(factor, features.astype(np.float32), lower=True, check_finite=False)
-        seen = self.features @ explained.T
+        known, explained, seen = self._explained
+        if known != noise:
+            explained, seen = explained[:0], np.zeros(len(self.graph))
+        new = self.images[len(explained) :]
+        if len(new):
+            # further rows of L⁻¹Φ, L being the Cholesky factor of the kernel of the labels
+            features = self.basis.features[new].astype(float)
+            before = explained @ features.T
+            kernel = features @ features.T + np.diag(self.basis.own[new] + noise) - before.T @ before
+            factor = np.linalg.cholesky(kernel)
+            rows = solve_triangular(factor, features - before.T @ explained, lower=True, check_finite=False)
+            more = self.features @ rows.T.astype(np.float32)
+            seen = seen + np.einsum("ij,ij->i", more, more)
+            self._explained = (noise, np.vstack([explained, rows]), seen)
         whole = np.maximum(1.0 - self.basis.own, 1e-12)
-        return np.asarray(np.clip(1.0 - np.einsum("ij,ij->i", seen, seen) / whole, 0.0, 1.0))
+        return np.asarray(np.clip(1.0 - seen / whole, 0.0, 1.0))
 
     def classifier(self) -> np.ndarray:
         """Weights (d, C) of the linear classifier."""
@@ -145,19 +168,34 @@ class PoolBeliefs:
         rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
         sums = np.float32(self.trust) * moment + rows.T @ true
         weights = cho_solve(self._factors[self.trust], sums, check_finite=False)
-        return np.asarray(weights - solved.T @ _correction(rows @ solved.T, rows @ weights, self.trust))
+        return np.asarray(weights - solved.T @ _correction(self._products(self.trust), rows @ weights, self.trust))
+
+    def shares(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images that teach (m,), labelled ones first, and what each says (m, C) of a prepared vector ``x (d,)``: its
+        scores are their sum.
+        """
+        soft, true = self._soft_targets(self.images, self.codes), _true_targets(self.codes)
+        rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
+        whole = cho_solve(self._factors[self.trust], x, check_finite=False)[:, None]
+        inverse = (whole - solved.T @ _correction(self._products(self.trust), rows @ whole, self.trust))[:, 0]
+        taught = np.float32(self.trust) * self._speaks_for * (self._vectors @ inverse)[:, None] * soft
+        return np.concatenate([self.images, self._taught]), np.vstack([(rows @ inverse)[:, None] * true, taught])
 
     def _targets(self, labels: np.ndarray, codes: np.ndarray, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Σ x q' (d, C) over the images without a label, and q (n, C) of those with one; from one in ``every`` image
         that teaches.
         """
-        images, taught = self.images[labels], self._taught[::every]
+        soft = self._soft_targets(self.images[labels], codes, every)
+        return self._speaks_for * np.float32(every) * (self._vectors[::every].T @ soft), _true_targets(codes)
+
+    def _soft_targets(self, images: np.ndarray, codes: np.ndarray, every: int = 1) -> np.ndarray:
+        """(m, C) q of the images that teach, given labels of some; 0 for those with one."""
+        taught = self._taught[::every]
         soft = soften(directions(self._teachers[::every] @ diffused_weights(self.basis, images, codes)), SOFTNESS)
         soft -= np.float32(1.0 / soft.shape[1])
         place = np.minimum(np.searchsorted(taught, images), len(taught) - 1)
         soft[place[taught[place] == images]] = 0.0
-        true = one_hot(codes).astype(np.float32) - np.float32(1.0 / soft.shape[1])
-        return self._speaks_for * np.float32(every) * (self._vectors[::every].T @ soft), true
+        return np.asarray(soft)
 
     # --- what the labels choose ----------------------------------------------------------------------------------
 
@@ -181,20 +219,12 @@ class PoolBeliefs:
         """Classes (n',) of the labels that can be left out, and their scores (n', C) for every ρ; -inf for a class that
         no label is left of.
         """
-        parts = np.empty(len(self.codes), int)
-        # labels of a class go to different parts as far as they can
-        parts[np.argsort(self.codes, kind="stable")] = np.arange(len(self.codes)) % FOLDS
         rows = self.graph.vectors[self.images]
         solutions = {trust: self._solutions(trust) for trust in TRUST}
         products = {trust: rows @ solved.T for trust, solved in solutions.items()}
-        classes = [np.empty(0, int)]
         scores = {trust: [np.empty((0, self.n_classes))] for trust in TRUST}
-        for part in range(FOLDS):
-            inside = np.flatnonzero(parts != part)
-            outside = np.flatnonzero((parts == part) & np.isin(self.codes, self.codes[inside]))
+        for inside, outside in self._left_out_parts():
             kept, codes = np.unique(self.codes[inside], return_inverse=True)
-            if not len(outside) or len(kept) < 2:
-                continue
             moment, true = self._targets(inside, codes, max(1, len(self._taught) // CHOOSING))
             for trust, solved in solutions.items():
                 predicted = solved @ (np.float32(trust) * moment + rows[inside].T @ true)
@@ -203,8 +233,29 @@ class PoolBeliefs:
                 held = np.full((len(outside), self.n_classes), -np.inf)
                 held[:, kept] = predicted[outside] - product[np.ix_(outside, inside)] @ rest
                 scores[trust].append(held)
-            classes.append(self.codes[outside])
-        return np.concatenate(classes), {trust: np.vstack(parts) for trust, parts in scores.items()}
+        return self.codes[self.left_out()], {trust: np.vstack(parts) for trust, parts in scores.items()}
+
+    def left_out(self) -> np.ndarray:
+        """Which of the labels :meth:`left_out_scores` are of, by their places in ``images``."""
+        return np.concatenate([np.empty(0, int), *(outside for _, outside in self._left_out_parts())])
+
+    def _left_out_parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Labels to learn from, and those to predict; of classes that are in both."""
+        parts = np.empty(len(self.codes), int)
+        # labels of a class go to different parts as far as they can
+        parts[np.argsort(self.codes, kind="stable")] = np.arange(len(self.codes)) % FOLDS
+        found = []
+        for part in range(FOLDS):
+            inside = np.flatnonzero(parts != part)
+            outside = np.flatnonzero((parts == part) & np.isin(self.codes, self.codes[inside]))
+            if len(outside) and len(np.unique(self.codes[inside])) > 1:
+                found.append((inside, outside))
+        return found
+
+
+def _true_targets(codes: np.ndarray) -> np.ndarray:
+    true = one_hot(codes).astype(np.float32)
+    return np.asarray(true - np.float32(1.0 / true.shape[1]))
 
 
 def diffused_weights(basis: DiffusionBasis, images: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command line: demo, train, predict, evaluate, active, index, search, duplicates, cluster, recipes and others.
+"""The command line: demo, train, predict, evaluate, active, serve, index, search, duplicates, cluster and others.
 
 Results go to standard output, progress and messages to standard error.  Heavy modules are imported by the command that
 needs them, so that ``patchbag --help`` answers at once.
 
 ``options`` holds the application and what commands share, ``files`` what they read and write, ``screen`` what they
-print; the commands are in ``categorize``, ``prediction``, ``active``, ``search``, ``cluster`` and ``explore``.
+print; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``, ``search``, ``cluster`` and
+``explore``.
 """
 
 from __future__ import annotations
@@ -17,12 +18,23 @@ from typing import Annotated
 
 import typer
 
-from patchbag.cli import active, categorize, cluster, explore, prediction, screen, search
+from patchbag.cli import active, categorize, cluster, explore, prediction, screen, search, serve
 from patchbag.cli.options import app, parse_settings
 
-__all__ = ["active", "app", "categorize", "cluster", "explore", "main", "parse_settings", "prediction", "search"]
+__all__ = [
+    "active",
+    "app",
+    "categorize",
+    "cluster",
+    "explore",
+    "main",
+    "parse_settings",
+    "prediction",
+    "search",
+    "serve",
+]
 
-FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "index", "search", "duplicates", "cluster")
+FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "index", "search", "duplicates", "cluster")
 names = {id(command): command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
 # as a person meets them; the others after these
 app.registered_commands.sort(key=lambda c: FIRST.index(names[id(c)]) if names[id(c)] in FIRST else len(FIRST))

@@ -26,7 +26,7 @@ import numpy as np
 
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.collection import Collection, CollectionError
-from patchbag.collection.folder import UNLABELLED
+from patchbag.collection.folder import UNLABELLED, is_class_name
 from patchbag.collection.labels import LABEL_FILES, LabelFile, label_of_folder
 
 SKIP, QUIT, UNDO = "s", "q", "u"
@@ -55,11 +55,6 @@ def prompt(classes: Iterable[str]) -> str:
 def parse_command(answer: str, classes: Iterable[str]) -> str | None:
     """The command that an answer is, or None."""
     return next((command for command in COMMANDS if answer in (spelt(command, classes), f"/{command}")), None)
-
-
-def is_class_name(name: str) -> bool:
-    """Whether a class may be called so: its name may become that of a folder."""
-    return not (name.startswith(".") or name.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in name))
 
 
 def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]) -> tuple[str | None, str]:

@@ -29,6 +29,11 @@ def is_image_name(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
 
 
+def is_class_name(name: str) -> bool:
+    """Whether a class may be called so: its name may become that of a folder."""
+    return not (name.startswith(".") or name.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in name))
+
+
 def shortened(names: Sequence[str], most: int = 10) -> str:
     """A list to read, cut after ``most`` names.
 

@@ -242,6 +242,11 @@ class LabelFile:
         with self._rewritten():
             self.answers[image] = label
 
+    def put_all(self, answers: dict[str, str | None]) -> None:
+        """Record many answers at once."""
+        with self._rewritten():
+            self.answers |= answers
+
     def drop(self, image: str) -> None:
         """Forget the answer to an image."""
         with self._rewritten():

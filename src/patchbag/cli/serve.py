@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command for the browser: serve."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from patchbag.cli import screen
+from patchbag.cli.files import machine
+from patchbag.cli.options import CacheOption, FeaturesOption, JobsOption, RecipeOption, SeedOption, app
+
+
+@app.command()
+def serve(
+    folder: Annotated[Path, typer.Argument(help="Folder of images, sorted into sub-folders or not.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8123,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than this machine's need the token that is printed.")
+    ] = "127.0.0.1",
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    db: Annotated[
+        str | None, typer.Option(metavar="URL", help="Database of the labels; default: a file in FOLDER/.patchbag.")
+    ] = None,
+    recipe: RecipeOption = "deep-pool",
+    features: FeaturesOption = None,
+    jobs: JobsOption = -1,
+    cache: CacheOption = True,
+    seed: SeedOption = 0,
+) -> None:
+    """Sort, label, search and check a folder of images in the browser."""
+    import uvicorn
+
+    from patchbag.page.app import create_app
+    from patchbag.page.safety import HERE, new_token
+    from patchbag.page.session import Page
+
+    names = None if features is None else features.split(",")
+    with machine(jobs, cache, seed):
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        port = listening.getsockname()[1]
+        page = Page(folder, db, recipe=recipe, features=names, seed=seed, jobs=jobs)
+        for remark in page.remarks:
+            screen.say(remark, "yellow")
+        token = hashed = None
+        hosts = [host]
+        if host not in HERE:
+            token, hashed = new_token()
+            page.database.set_fact("token", hashed)
+            hosts += [socket.gethostname(), socket.getfqdn()]
+        shown = f"[{host}]" if ":" in host else host
+        shown = socket.gethostname() if host in ("0.0.0.0", "::") else shown
+        address = f"http://{shown}:{port}/{f'?token={token}' if token else ''}"
+        screen.result(address)
+        application = create_app(page, hosts=hosts, token=hashed)
+        config = uvicorn.Config(application, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+        if open_browser:
+            import threading
+
+            threading.Timer(1.0, typer.launch, [address]).start()
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the page knows of a folder: its images, their labels, its classes; in memory, and on disk before anyone hears.
+
+**Labels.**  Everybody has a say on every image.  The label of an image is the one that was given last; where people
+said different things they disagree, which stays known.  A skip is to have said that there is no label to give.
+
+All changes go through :meth:`Album.change`: first the database, then memory, then whoever listens.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import bindparam, select, update
+
+from patchbag.collection.folder import CollectionError, is_class_name
+from patchbag.page import sorting
+from patchbag.page.database import Database, classes, images, votes
+from patchbag.page.journal import DONE, UNDONE, Action, Change, Journal, inverse, name_bytes
+
+NOBODY = ("folder", "labels.csv")  # labels that no person gave: they disagree with nobody
+COLORS = (
+    "#2b66b1", "#c2571a", "#1f7a5c", "#8e3fa8", "#b3402f", "#0e7c86", "#8a6d00", "#c2377e",
+    "#4f5bd5", "#5f7d1f", "#a0522d", "#3f6f8f", "#7a5195", "#d1495b", "#2f855a", "#6b7280",
+)  # fmt: skip
+KEYS = "123456789"
+
+Vote = tuple[int | None, float]
+Listener = Callable[[list[tuple[int, int, int]], int], None]
+
+
+class Album:
+    """Images are numbered from 0 on, for good; so are classes.
+
+    Attributes
+    ----------
+    names : paths in the folder ; digests : of their contents, None where not known yet
+    size, modified : of the files ; gone (n,) : which files are not there now ; broken : {image: what is wrong with it}
+    label (n,) : class of each image, -1 for none ; skipped (n,)
+    votes : {image: {person: (class or None, when)}}
+    disagreements : images of which people say different things
+    classes : {id: {"name", "color", "key", "position"}}
+    version : number of changes so far
+    """
+
+    def __init__(self, root: Path, database: Database) -> None:
+        self.root = root
+        self.database = database
+        self.journal = Journal(database)
+        self.lock = threading.RLock()
+        self.listeners: list[Listener] = []
+        self.version = 0
+        self.broken: dict[int, str] = {}
+        self.shape: dict[int, tuple[int, int]] = {}
+        self._at = 0.0
+        self._load()
+
+    def _load(self) -> None:
+        rows = self.database.rows(select(images).order_by(images.c.id))
+        self.names = [row.name.decode("utf-8", "surrogateescape") for row in rows]
+        self.digests: list[str | None] = [row.digest for row in rows]
+        self.size = np.array([row.size or 0 for row in rows], np.int64)
+        self.modified = np.array([row.modified or 0 for row in rows], np.int64)
+        self.gone = np.array([row.gone for row in rows], bool)
+        self.label = np.full(len(rows), -1, np.int32)
+        self.skipped = np.zeros(len(rows), bool)
+        self.classes: dict[int, dict[str, Any]] = {
+            row.id: {"name": row.name, "color": row.color, "key": row.key, "position": row.position}
+            for row in self.database.rows(select(classes).order_by(classes.c.id))
+        }
+        self.votes: dict[int, dict[str, Vote]] = {}
+        self.disagreements: set[int] = set()
+        self._people: set[str] = set()
+        for row in self.database.rows(select(votes).order_by(votes.c.at)):
+            self.votes.setdefault(row.image, {})[row.who] = (row.label, row.at)
+            self._at = max(self._at, row.at)
+        for image in self.votes:
+            self._judge(image)
+        # a class keeps its number for good, for it may come back by undo
+        self._next_class = 1 + max([-1, *self.classes, *self.journal.classes()])
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def _judge(self, image: int) -> None:
+        said = self.votes.get(image, {})
+        given = [(at, label) for label, at in said.values() if label is not None]
+        self.label[image] = max(given)[1] if given else -1
+        self.skipped[image] = bool(said.keys() - set(NOBODY)) and not given
+        people = {label for who, (label, _) in said.items() if label is not None and who not in NOBODY}
+        (self.disagreements.add if len(people) > 1 else self.disagreements.discard)(image)
+        self._people |= said.keys()
+
+    def now(self) -> float:
+        """The time, later than any vote before."""
+        self._at = max(time.time(), self._at + 1e-6)
+        return self._at
+
+    @property
+    def people(self) -> list[str]:
+        return sorted(self._people - set(NOBODY))
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def change(self, who: str, text: str, changes: list[Change]) -> int | None:
+        """Make changes known by name and number of the action, or None where there is nothing to change."""
+        with self.lock:
+            if not changes:
+                return None
+            action = self.journal.add(who, text, changes)
+            self._take_up(changes)
+            return action
+
+    def undo(self, who: str) -> tuple[Action, list[Change], int]:
+        """Take back the last action of this person: the action, the changes made, how many could not be."""
+        return self._turn(who, DONE)
+
+    def redo(self, who: str) -> tuple[Action, list[Change], int]:
+        return self._turn(who, UNDONE)
+
+    def _turn(self, who: str, state: int) -> tuple[Action, list[Change], int]:
+        with self.lock:
+            action = self.journal.last(who, state)
+            if action is None:
+                raise LookupError("there is nothing to undo" if state == DONE else "there is nothing to redo")
+            wanted = self.journal.changes(action)
+            wanted = inverse(wanted) if state == DONE else wanted
+            kept: set[int | None] = set()
+            if any(kind == "class" and after is None for kind, _, _, after in wanted):  # that others use it, too
+                turned = {key for kind, key, before, _ in wanted if kind == "vote" and before is not None}
+                kept = {c for i, said in self.votes.items() for who, (c, _) in said.items() if (i, who) not in turned}
+            changes = [c for c in wanted if self._is(c) and not (c[0] == "class" and c[3] is None and c[1] in kept)]
+            changes = self.make_files(changes)
+            self.journal.apply(action, changes, UNDONE if state == DONE else DONE)
+            self._take_up(changes)
+            return action, changes, len(wanted) - len(changes)
+
+    def make_files(self, changes: list[Change]) -> list[Change]:
+        """Move, copy or remove the files that changes tell of; what cannot be done is left out."""
+
+        def made(kind: str, key: Any, before: Any, after: Any) -> bool:
+            if kind == "file":
+                return sorting.move_file(self.root, before, after)
+            if kind == "export":
+                return (
+                    sorting.remove_folder(self.root, key)
+                    if after is None
+                    else sorting.write_folder(self.root, key, *after)
+                )
+            return True
+
+        return [change for change in changes if made(*change)]
+
+    def _is(self, change: Change) -> bool:
+        """Whether things are as they were before a change."""
+        kind, key, before, _ = change
+        if kind == "vote":
+            found = self.votes.get(key[0], {}).get(key[1])
+            return found == before if found is None or before is None else found[0] == before[0]
+        if kind == "export":
+            return sorting.output(self.root, key).exists() == (before is not None)
+        return bool((self.classes.get(key) if kind == "class" else self.names[key]) == before)
+
+    def _take_up(self, changes: list[Change]) -> None:
+        touched: dict[int, int] = {}
+        for kind, key, _, after in changes:
+            if kind == "vote":
+                image, who = key
+                touched.setdefault(image, int(self.label[image]) if not self.skipped[image] else -2)
+                said = self.votes.setdefault(image, {})
+                said.pop(who, None)
+                if after is not None:
+                    said[who] = (after[0], after[1])
+                if not said:
+                    del self.votes[image]
+            elif kind == "class":
+                self.classes.pop(key, None)
+                if after is not None:
+                    self.classes[key] = dict(after)
+            elif kind == "file":
+                self.names[key] = after
+        for image in touched:
+            self._judge(image)
+        self.version += 1
+        news = [(i, old, -2 if self.skipped[i] else int(self.label[i])) for i, old in touched.items()]
+        for listener in self.listeners:
+            listener([(i, old, new) for i, old, new in news if old != new], self.version)
+
+    # --- labels ------------------------------------------------------------------------------------------------------
+
+    def say(self, who: str, said: Iterable[tuple[int, int | None]]) -> list[Change]:
+        """Changes by which a person gives images labels, None to skip them; what stands so already is left."""
+        at = self.now()
+        changes: list[Change] = []
+        for image, label in said:
+            before = self.votes.get(image, {}).get(who)
+            stands = self.skipped[image] if label is None else self.label[image] == label
+            if before is None or before[0] != label or not stands:
+                changes.append(("vote", (image, who), before, (label, at)))
+        return changes
+
+    def unsay(self, ids: Iterable[int]) -> list[Change]:
+        """Changes that take all labels from images."""
+        keys = [(image, who) for image in ids for who in self.votes.get(image, {})]
+        return [change for key in keys if (change := self.without(key))[2] != change[3]]
+
+    def without(self, key: tuple[int, str]) -> Change:
+        """The change that takes a vote back; of a label of the folder it stays known that it was taken back."""
+        before = self.votes[key[0]][key[1]]
+        after = (None, before[1]) if key[1] in NOBODY else None
+        return ("vote", key, before, after)
+
+    # --- classes -----------------------------------------------------------------------------------------------------
+
+    def class_named(self, name: str) -> tuple[int, list[Change]]:
+        """The class of this name, and the changes that open it where there is none."""
+        name = check_name(name)
+        for number, entry in self.classes.items():
+            if entry["name"] == name:
+                return number, []
+        return self.new_class(name)
+
+    def new_class(self, name: str, color: str | None = None, key: str | None = None) -> tuple[int, list[Change]]:
+        number, self._next_class = self._next_class, self._next_class + 1
+        taken = {entry["key"] for entry in self.classes.values()}
+        used = [entry["color"] for entry in self.classes.values()]
+        entry = {
+            "name": name,
+            "color": color or min(COLORS, key=used.count),
+            "key": key if key is not None else next((k for k in KEYS if k not in taken), None),
+            "position": max((e["position"] for e in self.classes.values()), default=-1) + 1,
+        }
+        return number, [("class", number, None, entry)]
+
+    def listed_classes(self, predicted: dict[int, int] | None = None) -> list[dict[str, Any]]:
+        counts = np.bincount(self.label[(self.label >= 0) & ~self.gone], minlength=1)
+        rows = [
+            {
+                "id": i,
+                **entry,
+                "count": int(counts[i]) if i < len(counts) else 0,
+                "predicted": (predicted or {}).get(i, 0),
+            }
+            for i, entry in self.classes.items()
+        ]
+        return sorted(rows, key=lambda row: (row["position"], row["id"]))
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def add_images(self, names: Sequence[str], status: Sequence[tuple[int, int]]) -> list[int]:
+        """New files, numbered on."""
+        with self.lock:
+            first = len(self.names)
+            rows = [
+                {
+                    "id": first + i,
+                    "name": name_bytes(name),
+                    "digest": None,
+                    "size": now[0],
+                    "modified": now[1],
+                    "gone": False,
+                }
+                for i, (name, now) in enumerate(zip(names, status))
+            ]
+            if not rows:
+                return []
+            with self.database.writing() as connection:
+                connection.execute(images.insert(), rows)
+            self.names += names
+            self.digests += [None] * len(names)
+            self.size = np.append(self.size, [now[0] for now in status])
+            self.modified = np.append(self.modified, [now[1] for now in status])
+            self.gone = np.append(self.gone, np.zeros(len(names), bool))
+            self.label = np.append(self.label, np.full(len(names), -1, np.int32))
+            self.skipped = np.append(self.skipped, np.zeros(len(names), bool))
+            return list(range(first, first + len(names)))
+
+    def set_files(self, rows: list[dict[str, Any]]) -> None:
+        """What became of files: dicts of id and any of name, digest, size, modified, gone, alike in all of them."""
+        if not rows:
+            return
+        with self.lock:
+            columns = [name for name in rows[0] if name != "id"]
+            values: dict[Any, Any] = {name: bindparam(f"new_{name}") for name in columns}
+            bound = [
+                {"row": r["id"]} | {f"new_{c}": name_bytes(r[c]) if c == "name" else r[c] for c in columns}
+                for r in rows
+            ]
+            with self.database.writing() as connection:
+                connection.execute(update(images).where(images.c.id == bindparam("row")).values(values), bound)
+            for row in rows:
+                for name in columns:
+                    getattr(self, {"name": "names", "digest": "digests"}.get(name, name))[row["id"]] = row[name]
+
+
+def check_name(name: str) -> str:
+    """A name that a class may have; it may become a folder."""
+    name = " ".join(name.split())
+    if not name or len(name) > 100 or not is_class_name(name):
+        raise CollectionError(
+            f"{name!r} cannot be the name of a class, which may become a folder: at most 100 letters, digits and spaces"
+        )
+    return name

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The album keeps up with its folder: new files, files that are gone, files that were moved (known by their content).
+
+No image outside of the folder is ever read: a link that leads out of it is left out when the folder is looked at, and
+where an image leads is looked at again whenever it is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from patchbag.collection import open_collection
+from patchbag.collection.folder import is_image_name, scan
+from patchbag.collection.shard import file_status
+from patchbag.collection.store import content_digest
+from patchbag.images import ImageError
+from patchbag.page.album import NOBODY, Album
+
+HIDDEN = ".patchbag"  # what the page writes into the folder
+
+
+def inside(root: Path, name: str) -> Path:
+    """The file of an image; ImageError where it leads out of the folder."""
+    path = os.path.realpath(os.path.join(root, name))
+    if os.path.commonpath([os.path.realpath(root), path]) != os.path.realpath(root):
+        raise ImageError(f"{name}: leads out of the folder")
+    return Path(path)
+
+
+def own_files(root: Path, names: list[str]) -> list[str]:
+    """The names that do not lead out of the folder."""
+    real = os.path.realpath(root)
+    folders: dict[str, bool] = {}
+
+    def stays(name: str) -> bool:
+        path = os.path.join(root, name)
+        folder = os.path.dirname(path)
+        if folder not in folders:
+            folders[folder] = os.path.commonpath([real, os.path.realpath(folder)]) == real
+        if not folders[folder]:
+            return False
+        return not os.path.islink(path) or os.path.commonpath([real, os.path.realpath(path)]) == real
+
+    return [name for name in names if stays(name)]
+
+
+def keep_up(album: Album, names: list[str] | None = None) -> dict[str, list[int]]:
+    """Bring the album up to what is in the folder now; returns which images were added, renamed, are gone, changed."""
+    names = own_files(album.root, scan(album.root)[0] if names is None else names)
+    with album.lock:
+        known = {name: i for i, name in enumerate(album.names)}
+        present = set(names)
+        lost = {i for name, i in known.items() if name not in present}
+        status = {name: file_status(os.path.join(album.root, name)) or (0, 0) for name in names}
+        new = [name for name in names if name not in known]
+        renamed = _find_moved(album, new, lost)
+        album.set_files([{"id": i, "name": name, "gone": False} for name, i in renamed.items()])
+        back = [i for name, i in known.items() if name in present and album.gone[i]]
+        gone = [i for i in sorted(lost - set(renamed.values())) if not album.gone[i]]
+        album.set_files([{"id": i, "gone": False} for i in back])
+        album.set_files([{"id": i, "gone": True} for i in gone])
+        changed = [
+            i for name, i in known.items() if name in present and (album.size[i], album.modified[i]) != status[name]
+        ]
+        album.set_files(
+            [
+                {"id": i, "size": status[n][0], "modified": status[n][1], "digest": None}
+                for i in changed
+                if (n := album.names[i])
+            ]
+        )
+        for i in changed:
+            album.broken.pop(i, None)
+            album.shape.pop(i, None)
+        fresh = [name for name in new if name not in renamed]
+        added = album.add_images(fresh, [status[name] for name in fresh])
+    return {"added": added + back, "renamed": sorted(renamed.values()), "gone": gone, "changed": changed}
+
+
+def _find_moved(album: Album, new: list[str], lost: set[int]) -> dict[str, int]:
+    """New names of images that are not where they were, by content."""
+    wanted: dict[str, list[int]] = {}
+    for i in sorted(lost):
+        if album.digests[i]:
+            wanted.setdefault(album.digests[i] or "", []).append(i)
+    sizes = {int(album.size[i]) for i in lost}
+    moved: dict[str, int] = {}
+    for name in new if wanted else ():
+        path = os.path.join(album.root, name)
+        now = file_status(path)
+        digest = content_digest(path) if now and now[0] in sizes else None
+        if digest and (places := wanted.get(digest.hex())):
+            moved[name] = places.pop(0)
+    return moved
+
+
+def take_labels(album: Album) -> tuple[str, ...]:
+    """The folder as it is now, and the labels that it has itself (sub-folders, labels.csv), for images that nobody has
+    said anything of; returns remarks on what is not used.
+    """
+    collection = open_collection(album.root)
+    keep_up(album, sorted(collection.names))
+    place = {name: i for i, name in enumerate(album.names)}
+    with album.lock:
+        given = {
+            place[name]: str(label)
+            for name, label in zip(collection.names, collection.labels.tolist())
+            if label is not None and name in place and place[name] not in album.votes
+        }
+        number = {entry["name"]: i for i, entry in album.classes.items()}
+        for name in sorted(set(given.values()) - number.keys()):
+            number[name], opened = album.new_class(name)
+            album.change(NOBODY[0], f"class {name!r} of the folder", opened)
+        said = album.say(NOBODY[0], ((image, number[name]) for image, name in given.items()))
+        album.change(NOBODY[0], f"labels of {len(said)} images from the folder", said)
+    return collection.remarks
+
+
+def watch(album: Album, stop: threading.Event, tell: Callable[[dict[str, list[int]]], None]) -> None:
+    """Follow the folder until ``stop`` is set."""
+    from watchfiles import watch as changes_of
+
+    hidden = str(album.root / HIDDEN)
+
+    def ours(_: object, path: str) -> bool:
+        return not path.startswith(hidden) and (is_image_name(os.path.basename(path)) or not os.path.splitext(path)[1])
+
+    for _ in changes_of(album.root, watch_filter=ours, stop_event=stop, debounce=400, step=100, rust_timeout=1000):
+        if stop.is_set():
+            return
+        try:
+            news = keep_up(album)
+        except ValueError:  # the folder itself is gone for a moment
+            continue
+        if any(news.values()):
+            tell(news)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ask me: the image that helps most, why it is this one, and nobody is asked what another is looking at."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from patchbag.page.album import Album
+from patchbag.page.gallery import details
+from patchbag.page.live import LiveModel
+
+LEASE = 120.0  # seconds for which an image that somebody is asked for is nobody else's
+FEW, SHORT = 4, 0.02  # people up to whom each waits for the model; seconds that one of more waits
+NEW = 0.3  # probability of a class not seen from which on that is the reason
+WAVERS = 0.25  # difference of the two leading probabilities below which that is
+
+
+class Questions:
+    """Hands out images; who has been asked what is in memory, for it is nothing to remember."""
+
+    def __init__(self, album: Album, model: LiveModel) -> None:
+        self._album = album
+        self._model = model
+        self._lock = threading.Lock()
+        self._leases: dict[str, tuple[int, float]] = {}  # person: image, until when
+
+    def lease(self, who: str) -> tuple[int | None, int | None]:
+        """The image for this person, and the one that probably comes after it."""
+        with self._lock:
+            now = time.monotonic()
+            self._leases = {person: lease for person, lease in self._leases.items() if lease[1] > now}
+            mine = self._leases.pop(who, (None, 0.0))[0]
+            taken = {image for image, _ in self._leases.values()}
+            free = [i for i in self._model.ranking[:200] if i not in taken and self._open(i)]
+            if mine is not None and self._open(mine) and mine not in taken:
+                chosen: int | None = mine
+            else:
+                chosen = free[0] if free else self._any(taken)
+            if chosen is not None:
+                self._leases[who] = (chosen, now + LEASE)
+            return chosen, next((i for i in free if i != chosen), None)
+
+    def _open(self, image: int) -> bool:
+        album = self._album
+        return bool(album.label[image] < 0 and not album.skipped[image] and not album.gone[image])
+
+    def _any(self, taken: set[int]) -> int | None:
+        """An image without a label that the ranking does not have."""
+        pool = self._model.pool
+        ids = pool.ids if pool is not None else np.empty(0, int)
+        album = self._album
+        rest = ids[(album.label[ids] < 0) & ~album.skipped[ids] & ~album.gone[ids]] if len(ids) else ids
+        return next((int(i) for i in rest if i not in taken), None)
+
+    def patience(self, seconds: float) -> float:
+        """How long somebody waits for the model to learn an answer: among many it learns theirs together, later."""
+        return seconds if len(self._leases) <= FEW else min(seconds, SHORT)
+
+    def release(self, who: str) -> None:
+        with self._lock:
+            self._leases.pop(who, None)
+
+    def question(self, who: str) -> dict[str, Any]:
+        """What the page shows; see docs/page.md."""
+        model, album = self._model, self._album
+        image, after = self.lease(who) if model.ready else (None, None)
+        labels = int((album.label >= 0).sum())
+        answer: dict[str, Any] = {
+            "image": None,
+            "probabilities": [],
+            "new": 0.0,
+            "why": "",
+            "reason": None,
+            "next": details(album, model, [after])[0] if after is not None else None,
+            "labels": labels,
+            "left": int(((album.label < 0) & ~album.skipped & ~album.gone).sum()),
+            "model": model.version,
+            "ready": model.ready,
+        }
+        if image is not None:
+            p, new = model.probabilities(image)
+            reason, why = self._why(image, p, new)
+            answer |= {"image": details(album, model, [image])[0], "probabilities": p, "new": new}
+            answer |= {"reason": reason, "why": why}
+        return answer
+
+    def _why(self, image: int, p: list[dict[str, Any]], new: float) -> tuple[str, str]:
+        model, album = self._model, self._album
+        candidate = model.candidates.get(image)
+        like = candidate.like if candidate is not None else 0
+        crowd = f"{like} images like it wait" if like > 1 else "one image like it waits" if like == 1 else ""
+        leading = [album.classes[entry["label"]]["name"] for entry in p[:2]]
+        if new >= NEW or not p:
+            text = "It is unlike anything that has a label" if p else "Nothing has a label yet, and it is a typical one"
+            return "unlike" if p else "stands", f"{text}; {crowd} for the answer." if crowd else f"{text}."
+        if len(p) > 1 and p[0]["p"] - p[1]["p"] < WAVERS:
+            text = f"The model wavers between {leading[0]} and {leading[1]}"
+            return "doubt", f"{text}, and {crowd} for the answer." if crowd else f"{text}."
+        if crowd:
+            return "stands", f"It stands for others: {crowd} for the answer. The model thinks of {leading[0]}."
+        return "doubt", f"The model thinks of {leading[0]}, but not surely."

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files go into folders by class: copied or linked into a folder of the output, or moved where they lie."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+OUT = ".patchbag/out"
+
+
+def move_file(root: Path, source: str, target: str) -> bool:
+    """Move a file of the folder to where no other is; whether that was possible."""
+    before, after = os.path.join(root, source), os.path.join(root, target)
+    if not os.path.lexists(before) or os.path.lexists(after) or not _stays(root, after):
+        return False
+    try:
+        os.makedirs(os.path.dirname(after), exist_ok=True)
+        shutil.move(before, after)
+        with contextlib.suppress(OSError):  # a folder that has become empty is no class any more
+            if os.path.dirname(before) != os.path.realpath(root):
+                os.rmdir(os.path.dirname(before))
+    except OSError:
+        return False
+    return True
+
+
+def _stays(root: Path, path: str) -> bool:
+    real = os.path.realpath(root)
+    return os.path.commonpath([real, os.path.realpath(os.path.dirname(path))]) == real
+
+
+def targets(names: dict[int, str], classes: dict[int, str], taken: set[str]) -> dict[int, str]:
+    """Where each image goes: the folder of its class, under a new name where the old one is taken."""
+    found: dict[int, str] = {}
+    for image, name in names.items():
+        stem, ending = os.path.splitext(os.path.basename(name))
+        target, number = f"{classes[image]}/{stem}{ending}", 1
+        while target in taken:
+            target, number = f"{classes[image]}/{stem}-{number}{ending}", number + 1
+        taken.add(target)
+        found[image] = target
+    return found
+
+
+def write_folder(root: Path, name: str, how: str, pairs: list[tuple[str, str]]) -> bool:
+    """Copy or link files (source, target) into a new folder of the output; all of them or none."""
+    place = output(root, name)
+    if place.exists():
+        return False
+    try:
+        for source, target in pairs:
+            (place / target).parent.mkdir(parents=True, exist_ok=True)
+            if how == "link":
+                try:
+                    os.link(os.path.realpath(root / source), place / target)
+                except OSError:  # another file system
+                    os.symlink(os.path.realpath(root / source), place / target)
+            else:
+                shutil.copy2(root / source, place / target)
+    except OSError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    return True
+
+
+def remove_folder(root: Path, name: str) -> bool:
+    """Take back ``write_folder``."""
+    place = output(root, name)
+    if not place.is_dir():
+        return False
+    shutil.rmtree(place, ignore_errors=True)
+    return True
+
+
+def output(root: Path, name: str) -> Path:
+    if os.path.basename(name) != name or name.startswith("."):
+        raise ValueError(f"{name!r} is no name of a folder of the output")
+    return root / OUT / name

@@ -1,0 +1,121 @@
+// What the page knows: the state, and details of images, fetched in batches when they are looked at.
+
+import { get, listen } from "./api.js";
+import { throttle } from "./dom.js";
+
+const BATCH = 200;
+const KEPT = 20000;
+
+export const bus = new EventTarget();
+export const emit = (type, detail) => bus.dispatchEvent(new CustomEvent(type, { detail }));
+
+/** Listen until `stop()`; several types share one handler. */
+export function on(types, handler) {
+  const listener = (event) => handler(event.detail, event.type);
+  const names = types.split(" ");
+  names.forEach((name) => bus.addEventListener(name, listener));
+  return () => names.forEach((name) => bus.removeEventListener(name, listener));
+}
+
+export const store = { state: null, details: new Map(), progress: new Map(), curve: [] };
+
+const stale = new Set();
+const wanted = new Set();
+const asked = new Set();
+let timer = null;
+
+export const classes = () => store.state?.classes ?? [];
+export const classOf = (id) => classes().find((one) => one.id === id) ?? null;
+export const nameOf = (id) => classOf(id)?.name ?? "—";
+export const colourOf = (id) => classOf(id)?.color ?? "var(--soft)";
+export const detail = (id) => store.details.get(id) ?? null;
+
+/** Details of these images, now where they are known and with an event "details" where they come. */
+export function need(ids) {
+  for (const id of ids) {
+    if ((!store.details.has(id) || stale.has(id)) && !asked.has(id)) wanted.add(id);
+  }
+  if (wanted.size && timer === null) timer = setTimeout(fetchWanted, 0);
+}
+
+async function fetchWanted() {
+  timer = null;
+  const ids = [...wanted].slice(-BATCH); // the latest are what is on the screen
+  if (!ids.length) return;
+  ids.forEach((id) => {
+    wanted.delete(id);
+    asked.add(id);
+    stale.delete(id);
+  });
+  if (wanted.size) timer = setTimeout(fetchWanted, 0);
+  try {
+    const { images } = await get("/images/details", { ids: ids.join(",") });
+    remember(images);
+  } catch (error) {
+    emit("problem", error);
+  } finally {
+    ids.forEach((id) => asked.delete(id));
+    const again = ids.filter((id) => stale.has(id)); // they changed while they were on their way
+    if (again.length) emit("stale", again);
+  }
+}
+
+/** Keep details of images; the longest unused go. */
+export function remember(images) {
+  for (const image of images) {
+    store.details.delete(image.id);
+    store.details.set(image.id, image);
+  }
+  for (const id of store.details.keys()) {
+    if (store.details.size <= KEPT) break;
+    store.details.delete(id);
+  }
+  emit("details", images.map((image) => image.id));
+}
+
+/** Images that scrolled away before their details were asked for need not be asked for. */
+export function forgetWanted() {
+  wanted.clear();
+}
+
+/** What is known of these images (of all: null) is old; it is shown until the new comes. */
+export function expire(ids) {
+  for (const id of ids ?? store.details.keys()) stale.add(id);
+  emit("stale", ids);
+}
+
+export function setState(state) {
+  const old = store.state;
+  store.state = state;
+  emit("state", state);
+  if (!old || JSON.stringify(old.classes) !== JSON.stringify(state.classes)) emit("classes", state.classes);
+}
+
+function handle(type, data) {
+  if (type === "state") setState({ ...store.state, ...data });
+  else if (type === "classes") setState({ ...store.state, classes: data.classes });
+  else if (type === "labels") {
+    expire(data.ids);
+    emit("labels", data);
+  } else if (type === "images") {
+    expire([...(data.renamed ?? []), ...(data.gone ?? [])]);
+    emit("images", data);
+  } else if (type === "model") {
+    if (data.accuracy) emit("accuracy", data.accuracy);
+    expire(null);
+    emit("model", data);
+  } else if (type === "progress") {
+    if (data.total && data.done >= data.total) store.progress.delete(data.stage);
+    else store.progress.set(data.stage, data);
+    emit("progress", data);
+  }
+}
+
+// what only concerns this person (undo, the name) does not come with the events
+const ownState = throttle(() => get("/state").then(setState, (error) => emit("problem", error)), 150);
+on("labelled stepped", ownState);
+
+export async function start() {
+  setState(await get("/state"));
+  listen(handle, (lost) => emit("connection", lost));
+}

@@ -1,0 +1,59 @@
+"""Pages for tests: real servers, on a port of their own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+import uvicorn
+
+from page.pages import made_page, make_folder
+from patchbag.page.app import create_app
+
+
+@contextmanager
+def opened(page, **options):
+    """A client of a page that is served in this process."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(create_app(page, **options), log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    port = listening.getsockname()[1]
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+            end = time.time() + 30
+            while not (server.started and page.model.ready):
+                assert time.time() < end
+                time.sleep(0.005)
+            client.page, client.port = page, port
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listening.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path / "photos")
+
+
+@pytest.fixture
+def client(folder):
+    with opened(made_page(folder)) as client:
+        yield client
+
+
+@pytest.fixture
+def taught(client):
+    """A page on which half of the images have a label."""
+    for c, name in enumerate(("beach", "coast", "forest")):
+        client.post("/api/labels", json={"ids": list(range(c, 30, 3)), "name": name})
+    assert client.page.model.idle()
+    return client

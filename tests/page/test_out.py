@@ -1,0 +1,181 @@
+"""What goes out and comes in; kills; another database; the client."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from page.conftest import opened
+from page.pages import N, made_page, truth
+from patchbag.page import client as client_module
+from patchbag.page import formats
+from patchbag.page.client import PageClient, PageError
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    "kind, file", [("csv", "labels.csv"), ("labelstudio", "labelstudio.json"), ("coco", "coco.json")]
+)
+def test_labels_go_out_and_come_back(taught, tmp_path, kind, file):
+    sent = taught.get(f"/api/export/{file}")
+    assert "attachment" in sent.headers["content-disposition"]
+    before = taught.page.album.label.tolist()
+    taught.post("/api/labels", json={"ids": list(range(N)), "label": None})
+    assert taught.get("/api/state").json()["labelled"] == 0
+    reply = taught.post(
+        f"/api/import/{kind}", content=sent.content, headers={"content-type": "application/octet-stream"}
+    )
+    assert reply.json()["labels"] == 30 and reply.json()["unknown"] == 0
+    assert taught.page.album.label.tolist() == before
+
+
+def test_what_others_export_is_understood():
+    tasks = [
+        {
+            "id": 1,
+            "data": {"image": "/data/upload/3/0a1b2c3d-cat%201.jpg"},
+            "annotations": [
+                {"was_cancelled": True, "result": [{"value": {"choices": ["dog"]}}]},
+                {"result": [{"type": "choices", "value": {"choices": ["cat"]}}]},
+            ],
+        },
+        {
+            "data": {"image": "/data/local-files/?d=sub/dog.png"},
+            "annotations": [{"result": [{"value": {"choices": ["dog"]}}]}],
+        },
+        {"image": "s3://bucket/sub/bird.jpeg", "choice": "bird", "id": 4},
+        {"data": {"image": "nobody/said.png"}, "annotations": []},
+    ]
+    found = formats.from_label_studio(json.dumps(tasks))
+    assert found == [("cat 1.jpg", "cat"), ("sub/dog.png", "dog"), ("sub/bird.jpeg", "bird")]
+    coco = {
+        "images": [{"id": 7, "file_name": "a.jpg"}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"image_id": 7, "category_id": 1, "bbox": [0, 0, 1, 1]}],
+    }
+    assert formats.from_coco(json.dumps(coco)) == [("a.jpg", "cat")]
+    assert formats.from_csv("file;class\na.jpg;cat\nb.jpg;\n") == [("a.jpg", "cat")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "labelstudio", "coco"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[[[", b'{"images": 3}', b'[{"data": 3}]', b"\xff\xfe", b'["x"]', b"null"]
+)
+def test_what_is_no_such_file_is_refused_and_changes_nothing(client, kind, content):
+    reply = client.post(f"/api/import/{kind}", content=content, headers={"content-type": "application/octet-stream"})
+    assert reply.status_code in (200, 400), reply.text
+    assert not client.page.album.votes and not client.page.album.classes
+
+
+def test_labels_of_images_that_are_elsewhere_are_counted(client):
+    content = b"image,label\n001.png,beach\nelsewhere.png,coast\n"
+    reply = client.post("/api/import/csv", content=content, headers={"content-type": "text/csv"}).json()
+    assert reply["labels"] == 1 and reply["unknown"] == 1
+
+
+def test_labels_csv_is_written_beside_the_images_and_kept_up(taught):
+    (taught.page.root / "labels.csv").write_text("image,label,note\n059.png,mine,by hand\n")
+    assert taught.post("/api/export/labels", json={}).json()["labels"] == 30
+    text = (taught.page.root / "labels.csv").read_text()
+    assert "059.png,mine,by hand" in text and "000.png,beach," in text
+
+
+@pytest.mark.parametrize("how", ["copy", "link", "move"])
+def test_images_go_into_folders_by_class_and_back(taught, how):
+    root = taught.page.root
+    names = sorted(path.name for path in root.glob("*.png"))
+    answer = taught.post("/api/export/folder", json={"how": how}).json()
+    place = root if how == "move" else root / answer["path"]
+    assert answer["files"] == 30 and (place / "coast" / "001.png").is_file()
+    assert (root / "001.png").exists() == (how != "move")
+    assert taught.get("/api/images/1/picture").status_code == 200
+    taught.post("/api/undo", json={})
+    assert sorted(path.name for path in root.glob("*.png")) == names
+    assert not (place / "coast").exists()
+
+
+def test_every_acknowledged_label_survives_kills():
+    done = subprocess.run([sys.executable, HERE / "kills.py", "5"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "all there" in done.stdout, done.stderr
+
+
+def test_the_client_is_short_and_says_what_was_refused(client):
+    assert len(Path(client_module.__file__).read_text().splitlines()) <= 100
+    page = PageClient(f"http://127.0.0.1:{client.port}", person="Zoë")
+    assert page.wait()["me"] == "Zoë"
+    page.label([0, 3], "beach")
+    assert [image["label"] for image in page.details([0, 1, 3])] == [0, None, 0]
+    assert page.images(filter="labelled") == [0, 3] and len(page.search(0, 3)) == 3
+    page.undo()
+    assert page.images(filter="labelled") == []
+    with pytest.raises(PageError, match="404: there is no image 999"):
+        page.label([999], "beach")
+
+
+def test_the_api_describes_itself_and_the_document_names_every_route(client):
+    paths = client.get("/api/openapi.json").json()["paths"]
+    document = (HERE.parents[1] / "docs" / "page.md").read_text()
+    missing = [path for path in paths if re.sub(r"\{\w+\}", "{}", path) not in re.sub(r"\{\w+\}", "{}", document)]
+    assert len(paths) > 30 and not missing, missing
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory):
+    """A server of its own, where one is installed."""
+    pytest.importorskip("psycopg")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    tools = found[-1].parent if found else Path(shutil.which("initdb") or "").parent
+    if not (tools / "initdb").is_file() or not (tools / "postgres").is_file():
+        pytest.skip("there is no Postgres on this machine")
+    place = tmp_path_factory.mktemp("postgres")
+    user = []
+    if os.getuid() == 0:  # Postgres does not run as root
+        if shutil.which("runuser") is None or shutil.which("postgres") is None:
+            pytest.skip("Postgres does not run as root")
+        shutil.chown(place, "postgres")
+        for above in place.parents[:3]:
+            above.chmod(0o755)
+        user = ["runuser", "-u", "postgres", "--"]
+    run = {"cwd": place, "check": True, "capture_output": True}
+    subprocess.run([*user, tools / "initdb", "-D", place / "data", "-U", "patchbag", "-A", "trust", "--no-sync"], **run)
+    options = ["-k", str(place), "-c", "listen_addresses=", "-c", "fsync=off"]
+    server = subprocess.Popen(
+        [*user, tools / "postgres", "-D", place / "data", *options], cwd=place, stderr=subprocess.DEVNULL
+    )
+    try:
+        end = time.time() + 30
+        while not (place / ".s.PGSQL.5432").exists():
+            assert time.time() < end and server.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.3)
+        yield f"postgresql://patchbag@/postgres?host={place}"
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def test_a_team_labels_in_postgres(postgres, folder):
+    with opened(made_page(folder, database=postgres)) as client:
+        for who in ("Ann", "Bo"):
+            page = PageClient(f"http://127.0.0.1:{client.port}", person=who)
+            question = page.ask()
+            for _ in range(5):
+                image = question["image"]["id"]
+                question = page.answer(image, truth(image))
+        page.label([image], "another")
+        page.undo()
+        before = client.page.album.label.tolist()
+        with pytest.raises(ValueError, match="another patchbag serve"):
+            made_page(folder, database=postgres)
+    with opened(made_page(folder, database=postgres)) as client:
+        assert client.page.album.label.tolist() == before and sum(label >= 0 for label in before) == 10
+        assert client.get("/api/state").json()["people"] == ["Ann", "Bo"]
