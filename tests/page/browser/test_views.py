@@ -130,7 +130,7 @@ def test_a_lasso_selects_and_a_key_labels(visit, site):
     page.locator(".scatter").focus()
     page.keyboard.press("Escape")
     expect(page.locator(".dock p")).to_have_text("Nothing is selected.")
-    for key in ("]", "]", "]", "]", "]", "]", "]", "Enter"):
+    for key in (*11 * "]", "Enter"):  # to the largest circle: where the images lie is not known
         page.keyboard.press(key)
     expect(page.locator(".dock p")).to_have_text(re.compile(r"[1-9]\d* images? selected"))
     page.get_by_role("button", name="Doubt").click()
