@@ -17,6 +17,7 @@ LEASE = 120.0  # seconds for which an image that somebody is asked for is nobody
 FEW, SHORT = 4, 0.02  # people up to whom each waits for the model; seconds that one of more waits
 NEW = 0.3  # probability of a class not seen from which on that is the reason
 WAVERS = 0.25  # difference of the two leading probabilities below which that is
+SURE = 0.9  # probability of the first class from which a model is not in doubt
 
 
 class Questions:
@@ -102,4 +103,6 @@ class Questions:
             return "doubt", f"{text}, and {crowd} for the answer." if crowd else f"{text}."
         if crowd:
             return "stands", f"It stands for others: {crowd} for the answer. The model thinks of {leading[0]}."
+        if p[0]["p"] >= SURE:
+            return "doubt", f"The model is rather sure of {leading[0]}; nothing is in more doubt."
         return "doubt", f"The model thinks of {leading[0]}, but not surely."

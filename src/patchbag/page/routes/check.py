@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel
 
@@ -77,42 +77,27 @@ def keep_one(page: ThePage, who: Who, keep: Keep) -> Reply:
         return Reply({"version": album.version, "changed": len(ids), "action": action, "label": None})
 
 
-def _crop(left: float | None, top: float | None, right: float | None, bottom: float | None) -> list[float] | None:
-    given = [share for share in (left, top, right, bottom) if share is not None]
+def _crop(left: Share = None, top_: Share = None, right: Share = None, bottom: Share = None) -> list[float] | None:
+    given = [share for share in (left, top_, right, bottom) if share is not None]
     if given and len(given) < 4:
         raise HTTPException(422, "a rectangle is left, top_, right and bottom, all four")
     return given or None
 
 
+Crop = Annotated[list[float] | None, Depends(_crop)]
+
+
 @router.get("/search/image/{image}")
-def search_image(
-    page: ThePage,
-    image: int,
-    top: Top = 60,
-    left: Share = None,
-    top_: Share = None,
-    right: Share = None,
-    bottom: Share = None,
-) -> Reply:
+def search_image(page: ThePage, image: int, crop: Crop, top: Top = 60) -> Reply:
     """The images most like one of the folder, or like a rectangle of it."""
     check_ids(page, [image])
-    crop = _crop(left, top_, right, bottom)
     found = page.finder.by_image(image, top) if crop is None else page.finder.by_part(image, crop, top)
     return Reply({"matches": found, "by": BY})
 
 
 @router.post("/search/upload")
-async def search_upload(
-    page: ThePage,
-    request: Request,
-    top: Top = 60,
-    left: Share = None,
-    top_: Share = None,
-    right: Share = None,
-    bottom: Share = None,
-) -> Reply:
+async def search_upload(page: ThePage, request: Request, crop: Crop, top: Top = 60) -> Reply:
     """The images most like a picture, whose bytes are the body."""
-    crop = _crop(left, top_, right, bottom)
     body = await read_body(request, decoder.MOST_BYTES)
 
     def search() -> Reply:
