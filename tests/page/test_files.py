@@ -94,6 +94,11 @@ def real(tmp_path_factory):
         yield client
 
 
+def teach(real):
+    for i in range(12):
+        real.post("/api/labels", json={"ids": [real.page.album.names.index(f"{i:02d}.png")], "name": "ab"[i % 2]})
+
+
 def test_what_cannot_be_read_is_said(real):
     (found,) = real.get("/api/images", params={"filter": "broken"}).json()["ids"]
     image = real.get(f"/api/images/{found}").json()
@@ -130,8 +135,7 @@ def test_copies_are_found_and_one_is_kept(real):
 
 
 def test_why_adds_up_to_the_score(real):
-    for i in range(12):
-        real.post("/api/labels", json={"ids": [real.page.album.names.index(f"{i:02d}.png")], "name": "ab"[i % 2]})
+    teach(real)
     assert real.page.model.idle()
     image = real.page.album.names.index("copy of 03.jpg")
     found = real.get(f"/api/images/{image}/why").json()
@@ -145,6 +149,7 @@ def test_why_adds_up_to_the_score(real):
 def test_a_model_and_a_report_are_made_of_the_labels(real):
     from patchbag import Categorizer
 
+    teach(real)
     for what in ("model", "report"):
         assert real.post(f"/api/export/{what}", json={}).status_code == 202
     until(lambda: not any(entry["running"] for entry in real.get("/api/export").json().values()), 90)
@@ -158,6 +163,7 @@ def test_a_model_and_a_report_are_made_of_the_labels(real):
 
 
 def test_new_files_appear_by_themselves_and_are_told_of(real):
+    teach(real)
     before = real.get("/api/state").json()["images"]
     seen = []
     with httpx.stream("GET", f"http://127.0.0.1:{real.port}/api/events", timeout=30, trust_env=False) as stream:
