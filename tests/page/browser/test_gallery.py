@@ -63,7 +63,7 @@ def test_keys_alone_suffice(visit, site):
     expect(page.locator(".tile.labelled .chip:not(.pending)")).to_have_count(2)
     assert [site.label_of(i) is not None for i in ids[:4]] == [False, True, True, False]
     # the next image is in focus, ready for the next key
-    assert page.locator(".grid-list").get_attribute("aria-activedescendant") == f"tile-{ids[3]}"
+    expect(page.locator(".grid-list")).to_have_attribute("aria-activedescendant", f"tile-{ids[3]}")
     page.keyboard.press("b")
     expect(page.locator(".tile.labelled")).to_have_count(3)
     page.keyboard.press("ArrowLeft")
