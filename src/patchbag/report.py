@@ -46,7 +46,7 @@ svg { max-width: 100%; height: auto; display: block } svg text { font: 12px syst
 .kept small { width: 60px; color: var(--soft) } .kept img { width: 72px; aspect-ratio: 1; object-fit: cover; border-radius: 5px }
 .no { color: var(--bad) } .yes { color: var(--good) }
 table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); font-weight: normal }
-td.number { text-align: right; font-variant-numeric: tabular-nums } th { color: var(--soft) }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums } th { color: var(--soft) }
 .made { font-size: 13px } .wide { overflow-x: auto } .wide svg { min-width: 560px }
 @media (max-width: 480px) { main { padding: 16px 10px 40px } section { padding: 14px 12px } .figures { gap: 10px 24px } .figures b { font-size: 22px } .mistakes { grid-template-columns: repeat(auto-fill, minmax(110px, 1fr)) } }
 details summary { cursor: pointer; color: var(--soft) } code { font-size: 13px }
@@ -118,7 +118,7 @@ def pairs_html(e: Evaluation) -> str:
         f'<td class="number">{counts[i, j]:.0f}</td></tr>'
         for i, j in found
     )
-    head = "<tr><th>class</th><th>taken for</th><th>of its images</th><th>images, all splits</th></tr>"
+    head = '<tr><th>class</th><th>taken for</th><th class="number">of its images</th><th class="number">images, all splits</th></tr>'
     return f"<section><h2>Most confused</h2><table>{head}{rows}</table></section>"
 
 
