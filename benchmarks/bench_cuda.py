@@ -18,11 +18,11 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cuda import find_torch, seconds
 
 from patchbag.bags import Bags
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
@@ -40,21 +40,6 @@ from patchbag.runtime import runtime_context
 from patchbag.similarity.mixtures.kernel import MixtureKernel, log_product_norms, product_kernel, symmetric_kl
 
 K, D = 256, 64
-
-
-def seconds(work: Callable[[], Any], repeats: int = 5) -> float:
-    """The best of several runs, after one that warms up."""
-    import torch
-
-    work()
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    return min(times)
 
 
 def distance(found: Any, expected: np.ndarray) -> float:
@@ -227,13 +212,7 @@ def recipe(n: int = 50_000, source: str | None = None) -> None:
 
 
 def main() -> None:
-    try:
-        import torch
-    except ImportError:
-        print("PyTorch is not installed: nothing to measure")
-        return
-    if not torch.cuda.is_available():
-        print("no CUDA GPU: nothing to measure")
+    if (torch := find_torch()) is None:
         return
     print(torch.cuda.get_device_name(0), torch.__version__)
     parts = {f.__name__: f for f in (statistics, kernels, em, gp, sift, recipe)}

@@ -9,10 +9,8 @@ products give for 200 of the queries.  Without PyTorch or a GPU it says so and e
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import numpy as np
+from cuda import find_torch, seconds
 
 from patchbag.neighbors.dense import DensePoints
 from patchbag.neighbors.divergences import find_generator
@@ -31,26 +29,8 @@ def histograms(n: int, seed: int) -> np.ndarray:
     return X / X.sum(axis=1, keepdims=True)
 
 
-def timed(torch: Any, function: Any, repeats: int = 5) -> float:
-    function()
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        function()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def main() -> None:
-    try:
-        import torch
-    except ImportError:
-        print("PyTorch is not installed: nothing to measure")
-        return
-    if not torch.cuda.is_available():
-        print("no CUDA GPU: nothing to measure")
+    if (torch := find_torch()) is None:
         return
     from array_api_compat import torch as xp
 
@@ -65,7 +45,7 @@ def main() -> None:
         for first in range(0, POINTS, 200_000):
             left @ right[first : first + 200_000].T
 
-    ours, bare = timed(torch, lambda: there.search(queries, K)), timed(torch, product)
+    ours, bare = seconds(lambda: there.search(queries, K)), seconds(product)
     print(f"{QUERIES} x {POINTS} x {BINS}: {1e3 * ours:.1f} ms, bare product {1e3 * bare:.1f} ms: {ours / bare:.2f} x")
     _, found = there.search(queries, K)
     some = slice(0, 200)

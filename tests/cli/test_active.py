@@ -19,12 +19,6 @@ ASK = ["-r", "gp-fisher", *SMALL]
 ASKED = " ".join(["--recipe gp-fisher", *(f"--set {part}" for part in SMALL if "=" in str(part))])
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-
-
 def run(*arguments: object, answers: str | None = None):
     result = CliRunner().invoke(app, [str(a) for a in arguments], input=answers)
     assert result.exit_code == 0, result.output

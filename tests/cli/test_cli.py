@@ -20,12 +20,6 @@ from patchbag.cli.files import check_output_folder, check_outputs
 SMALL = ["--set", "statistics.mixture.n_components=3", "--set", "statistics.projection.n_components=8"]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-
-
 def run(*arguments: object):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from typer.testing import CliRunner
 
 from patchbag.cli import app
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
 
 
 def run(*arguments: object):

@@ -15,12 +15,6 @@ from patchbag.cli import app, screen
 from patchbag.cli.search import read_query
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def photos(picture_folder):
     """Three images of each of two classes."""
