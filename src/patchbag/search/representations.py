@@ -44,6 +44,7 @@ class Representation:
     parts: tuple[Part, ...]
     metric: Literal["cosine", "kl", "smp"] = "cosine"
     version: int = 1  # counts up when the same name begins to give other vectors
+    diffuse: bool = False  # whether results are ranked by diffusion unless told otherwise
 
 
 def _fisher(components: int, dimension: int) -> Callable[[], Steps]:
@@ -79,10 +80,12 @@ REPRESENTATIONS: dict[str, Representation] = {
     one.name: one
     for one in (
         Representation("deep", "what is in the image: pooled vectors of a network", (DEEP,)),
-        Representation("fisher", "gradients and colours of patches: Fisher vectors of both", (SIFT, COLOR)),
-        Representation("sift", "gradients of patches: Fisher vectors", (SIFT,)),
-        Representation("color", "colours of patches: Fisher vectors", (COLOR,)),
-        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _vlad, AXES),)),
+        Representation(
+            "fisher", "gradients and colours of patches: Fisher vectors of both", (SIFT, COLOR), diffuse=True
+        ),
+        Representation("sift", "gradients of patches: Fisher vectors", (SIFT,), diffuse=True),
+        Representation("color", "colours of patches: Fisher vectors", (COLOR,), diffuse=True),
+        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _vlad, AXES),), diffuse=True),
         Representation("smp", "multiscale patches: sets under KL by nearest neighbours", (Part("smp"),), "smp"),
         Representation("words", "gradients of patches: histograms of words under KL", (Part("sift", _words),), "kl"),
     )
