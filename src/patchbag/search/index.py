@@ -26,15 +26,13 @@ from patchbag.collection.folder import CollectionError
 from patchbag.collection.shard import file_status
 from patchbag.collection.store import content_digest
 from patchbag.images import ImageError
-from patchbag.search.axes import unit
 from patchbag.search.diffusion import CANDIDATES
 from patchbag.search.diffusion import diffuse as diffuse_weight
 from patchbag.search.encoder import Described, describe
 from patchbag.search.folder_index import DIGEST, FolderIndex
 from patchbag.search.ranking import compare, nearest
+from patchbag.search.ranking import expand as expanded
 from patchbag.search.regions import cut_out
-
-NEARNESS = 3.0  # power of the cosine that weighs a result in an expanded query
 
 
 class Match(NamedTuple):
@@ -161,17 +159,13 @@ class SearchIndex(FolderIndex):
         return rows, distances[rows]
 
     def _expanded(self, query: np.ndarray, rows: np.ndarray, distances: np.ndarray, image: Any) -> np.ndarray:
-        """The query and what was found for it as one vector: the nearer, the more it weighs (Radenović et al. 2019).
-
-        ``image`` is that of the query, where only what is verified counts.
-        """
-        weights = np.maximum(1.0 - distances, 0.0) ** NEARNESS
+        """The query with what was found for it; of that only what is verified, where the query's image is given."""
         if image is not None:
             from patchbag.search.verification import LEAST, count_matches
 
-            points = count_matches(image, [self.paths[row] for row in rows], self.n_jobs)
-            weights = np.where(np.asarray(points) >= LEAST, weights, 0.0)
-        return unit((query + weights.astype(np.float32) @ np.asarray(self.vectors[rows]))[None])[0]
+            points = np.array(count_matches(image, [self.paths[row] for row in rows], self.n_jobs))
+            rows, distances = rows[points >= LEAST], distances[points >= LEAST]
+        return expanded(query, self.vectors[rows], distances)
 
     def _verified(self, image: Any, found: list[Match], verify: int) -> list[Match]:
         """The first results again, those whose local features agree with the query first."""
