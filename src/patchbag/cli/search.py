@@ -14,7 +14,7 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_outputs
-from patchbag.cli.options import JobsOption, app
+from patchbag.cli.options import JobsOption, QuickCommand, app
 
 THUMBNAIL = 18  # characters
 STDIN = "-"
@@ -58,7 +58,7 @@ def index(
     screen.result(f"{folder}: {count(len(found), 'image')} by {by} ({done})")
 
 
-@app.command()
+@app.command(cls=QuickCommand)
 def search(
     folder: FolderToSearch,
     images: Annotated[list[str], typer.Argument(help="Images to search by: files, or - for standard input.")],
