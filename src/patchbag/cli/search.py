@@ -21,7 +21,9 @@ STDIN = "-"
 
 ByOption = Annotated[
     str,
-    typer.Option("--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words, smp."),
+    typer.Option(
+        "--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words, klk, ppk, smp."
+    ),
 ]
 FolderToSearch = Annotated[Path, typer.Argument(help="Folder of images, with all its sub-folders.")]
 ThumbnailsOption = Annotated[

@@ -2,7 +2,8 @@
 r"""Distances of a query to all images of an index, and the nearest of them.
 
 * ``"cosine"``: :math:`1 - q \cdot v` of vectors of unit length, between 0 (the same direction) and 2;
-* ``"kl"``: :math:`\sum_w q_w \log q_w - \sum_w q_w \log p_w` of histograms; a product with the logarithms.
+* ``"kl"``: :math:`\sum_w q_w \log q_w - \sum_w q_w \log p_w` of histograms; a product with the logarithms;
+* ``"klk"``, ``"ppk"``: of Gaussian mixtures, see :mod:`patchbag.search.mixtures`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ NEARNESS = 3.0  # power of the cosine that weighs a result in an expanded query
 
 def compare(vectors: np.ndarray, query: np.ndarray, metric: str = "cosine") -> np.ndarray:
     """Distances (n,) float64 of ``query (d,)`` to ``vectors (n, d)``, which may be mapped from a file."""
+    if metric in ("klk", "ppk"):
+        from patchbag.search.mixtures import mixture_distances
+
+        return np.maximum(mixture_distances(vectors, query, metric), 0.0)
     distances = np.empty(len(vectors))
     for start in range(0, len(vectors), ROWS):
         rows = np.asarray(vectors[start : start + ROWS])
