@@ -21,7 +21,7 @@ after the mean of W is taken off).  Of every ``BLOCK`` numbers the smallest is t
 smaller than the k-th smallest of all, so that a compiled loop looks into few blocks.  The distance to the
 k-th point is then computed again directly, in double precision: of a small difference between large numbers the product
 leaves few digits.  Up to ``TREE_DIMENSION`` dimensions a KD-tree is faster for many points.  Arrays of another library
-(CUDA tensors) stay where they are: one product, through the Array API.
+(CUDA tensors) stay where they are: products and minima through the Array API, and one sample against many at once.
 
 **Cost** of a pair of samples: N_1 N_2 d multiplications.
 """
@@ -33,7 +33,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_namespace
+from array_api_compat import array_namespace, device, is_numpy_namespace
 from scipy.special import digamma
 
 TILE = 128
@@ -41,6 +41,7 @@ BLOCK = 16
 TREE_DIMENSION = 3
 TREE_POINTS = 2000
 FLOOR = 1e-3
+AT_A_TIME = 1 << 28  # products that stand in the memory of a GPU
 FAR = 1e38  # farther than any point, in products of float32
 
 
@@ -124,10 +125,45 @@ def kth_distances(x: Any, y: Any, k: int, *, itself: bool = False) -> Any:
 
 
 def _kth_elsewhere(xp: Any, x: Any, y: Any, k: int, itself: bool) -> Any:
-    mean = xp.mean(y, axis=0)
+    return kth_distances_to_many(x, y[None, ...], k + itself)[0, :]
+
+
+def kth_distances_to_many(x: Any, y: Any, k: int) -> Any:
+    """Distance of every row of ``x (n, d)`` to its k-th nearest row of each of ``y (r, m, d)``: (r, n).
+
+    For arrays of any library: one product, of whose numbers the k smallest are in the k blocks with the smallest
+    minima, so that all are read once and few are sorted.
+    """
+    xp = array_namespace(x, y)
+    r, m, d = y.shape
+    n, mean, where = x.shape[0], xp.mean(x, axis=0), device(x)
     a, b = x - mean, y - mean
-    squares = xp.sum(a * a, axis=1)[:, None] + xp.sum(b * b, axis=1)[None, :] - 2 * (a @ b.T)
-    return xp.sqrt(xp.clip(xp.sort(squares, axis=1)[:, k - 1 + itself], min=0.0))
+    half = xp.sum(b * b, axis=2, keepdims=True) / 2
+    rows = xp.concat([-a, xp.ones((n, 1), dtype=a.dtype, device=where)], axis=1)
+    columns = xp.concat([b, half], axis=2)
+    if missing := -m % BLOCK:
+        far = xp.zeros((r, missing, d + 1), dtype=b.dtype, device=where)
+        far[..., d] = FAR
+        columns = xp.concat([columns, far], axis=1)
+    blocks, inside = (m + missing) // BLOCK, xp.arange(BLOCK, device=where)
+    step, found = max(AT_A_TIME // (n * blocks * BLOCK), 1), []
+    for start in range(0, r, step):
+        stop = min(start + step, r)
+        scores = xp.reshape(rows @ xp.matrix_transpose(columns[start:stop, ...]), (-1, blocks * BLOCK))
+        best = _smallest(xp, xp.min(xp.reshape(scores, (-1, blocks, BLOCK)), axis=2), min(k, blocks))
+        members = xp.reshape(best[:, :, None] * BLOCK + inside, (scores.shape[0], -1))
+        place = _smallest(xp, xp.take_along_axis(scores, members, axis=1), k)[:, k - 1 : k]
+        chosen = xp.reshape(xp.take_along_axis(members, place, axis=1), (-1, n, 1))
+        points = xp.take_along_axis(b[start:stop, ...], xp.broadcast_to(chosen, (*chosen.shape[:2], d)), axis=1)
+        found.append(xp.sqrt(xp.sum((a - points) ** 2, axis=2)))
+    return xp.concat(found, axis=0)
+
+
+def _smallest(xp: Any, values: Any, k: int) -> Any:
+    """Columns (rows, k) of the smallest numbers of each row, ascending."""
+    if hasattr(xp, "topk"):  # PyTorch's
+        return xp.topk(values, k, dim=1, largest=False).indices
+    return xp.argsort(values, axis=1)[:, :k]
 
 
 def mean_log(distances: Any, floor: float = FLOOR) -> float:
