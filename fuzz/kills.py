@@ -1,7 +1,7 @@
 """Processes that are killed while they write: nothing that was acknowledged is lost, everything opens.
 
 A case prepares a folder, forks one or two writers, lets them work for a random time behind their first word, kills them
-(SIGKILL, as a power cut would) and looks at what is left.
+(SIGKILL, as a power cut would) and looks at what is left.  ``FUZZ_TASK=folders`` takes one kind of work only.
 """
 
 from __future__ import annotations
@@ -173,6 +173,56 @@ def check_indexes(folder: Path, said: list[str]) -> None:
     assert not said or (found is not None and np.all(found[1]["vectors"] == found[0]["number"]))
 
 
+def _use_small_network(folder: Path) -> None:
+    """The index of a folder, with colours in place of the network's vectors."""
+    from PIL import Image
+
+    from patchbag.features.networks import preparation
+    from patchbag.search import encoder
+
+    def vector(source: str, model: str = "", name: str | None = None) -> np.ndarray:
+        return np.asarray(Image.open(source).convert("RGB").resize((4, 4)), np.float32).ravel()
+
+    os.environ["PATCHBAG_CACHE"] = str(folder / "cache")
+    preparation.pooled_vector, encoder.QUICK = vector, 10**6
+
+
+def index_folder(folder: Path, say: Say, who: int) -> None:
+    """Images come and go, and the index keeps up: plain at first, then with codes, and plain again."""
+    from PIL import Image
+
+    from patchbag.search import SearchIndex
+
+    _use_small_network(folder)
+    (folder / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for i in count():
+        for j in range(3):
+            Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(folder / "photos" / f"{i}-{j}.png")
+        (folder / "photos" / f"{i // 2}-0.png").unlink(missing_ok=True)
+        SearchIndex(folder / "photos", compress=bool(i // 4 % 2)).update()
+        say(str(i))
+
+
+def check_folder(folder: Path, said: list[str]) -> None:
+    from patchbag.search import SearchIndex
+
+    _use_small_network(folder)
+    index = SearchIndex(folder / "photos")
+    assert index.built or not said, "the index is gone"
+    assert len(index.names) == len(index.vectors)
+    assert index.compressed is None or len(index.compressed) == len(index)
+    for path in (folder / "photos").iterdir():  # the last one was cut off while it was written, perhaps
+        if path.stat().st_size < 100:
+            path.unlink()
+    index.update()
+    names = {path.name for path in (folder / "photos").iterdir()}
+    assert set(index.names) | set(index.failures) == names, "the index has other images than the folder"
+    for name in index.names[:5]:
+        best = index.search((folder / "photos" / name).read_bytes(), top=1)[0]
+        assert best.distance < 1e-5, f"{name} has another vector than its own"
+
+
 TASKS: dict[str, tuple[Callable[..., None], Callable[..., None]]] = {
     "labels": (put_labels, check_labels),
     "models": (save_models, check_models),
@@ -181,6 +231,7 @@ TASKS: dict[str, tuple[Callable[..., None], Callable[..., None]]] = {
     "store": (store_features, check_store),
     "journal": (keep_journal, check_journal),
     "indexes": (write_indexes, check_indexes),
+    "folders": (index_folder, check_folder),
 }
 
 
@@ -202,6 +253,8 @@ def prepare() -> campaign.Case:
     import patchbag.cli.dialogue
     import patchbag.collection
     import patchbag.experiments.journal
+    import patchbag.search.compressed
+    import patchbag.search.index
     import patchbag.search.index_file
     import patchbag.storage
     from patchbag import Bags, LinearClassifier
@@ -210,7 +263,7 @@ def prepare() -> campaign.Case:
 
     def case(seed: int) -> str:
         rng = random.Random(seed)
-        name = rng.choice(sorted(TASKS))
+        name = os.environ.get("FUZZ_TASK") or rng.choice(sorted(TASKS))
         task, check = TASKS[name]
         two = name in ("labels", "bags", "store", "models") and rng.random() < 0.5
         with tempfile.TemporaryDirectory() as place:
