@@ -218,7 +218,7 @@ def test_an_index_is_whole_whenever_its_writer_is_killed(tmp_path):
     path = tmp_path / "x.safetensors"
     write_index(path, {"v": 0}, {"vectors": np.zeros((20000, 40), np.float32)})
     rng = np.random.default_rng(0)
-    for _ in range(4):  # a fuzz campaign of 200 moments is in benchmarks/bench_search.py
+    for _ in range(4):  # a campaign is in fuzz/kills.py
         command = [sys.executable, "-c", KILLED, str(path), "0", str(rng.uniform(0.0, 0.05))]
         subprocess.run(command, check=False)
         facts, arrays = read_index(path)
