@@ -28,7 +28,7 @@ ORDER = [
     ["active"],
     ["explain"],
     ["collection"],
-    ["memory", "settings", "storage", "voc"],
+    ["groups", "memory", "settings", "storage", "voc"],
     ["stages", "advice"],
     ["recipes"],
     ["search"],

@@ -229,3 +229,17 @@ def test_arrays_of_files_and_of_odd_types_arrive(torch, tmp_path):
         assert to_device(None) is None
     assert to_device(mapped) is mapped
     assert like([1.5], torch.zeros(1, dtype=torch.float32)).dtype == torch.float32
+
+
+def test_one_image_is_compared_with_many_by_their_patches(torch):
+    from patchbag.features.laplacian import MultiscalePatches
+    from patchbag.similarity.smp import StackedPatches, divergences_to
+
+    rng = np.random.default_rng(0)
+    shapes = [(40, 64, 3), (40, 64, 3), (64, 40, 3), (72, 48, 3)]
+    patches = list(MultiscalePatches().transform([rng.integers(0, 256, shape, np.uint8) for shape in shapes]))
+    expected = divergences_to(patches[0], patches, k=3)
+    with runtime_context(device=DEVICE):
+        found = divergences_to(patches[0], patches, k=3)
+        assert isinstance(StackedPatches.of(patches[:2]).divergences(patches[3], k=3), torch.Tensor)
+    assert isinstance(found, np.ndarray) and found == pytest.approx(expected, rel=1e-3, abs=1e-3)

@@ -28,6 +28,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pool": (("data", "recipe", "criteria", "at"), ()),
     "clusters": (("data", "train_per_class", "run"), ("name", "recipe")),
     "retrieval": (("data", "at", "run"), ("name", "by")),
+    "robustness": (("data", "versions", "run"), ("name", "by")),
     "toy": ((), ()),
     "discount": ((), ()),
     "eigenfunctions": ((), ()),
@@ -37,12 +38,12 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "neighbors": (("data", "features", "run"), ("name", "figure")),
 }
 ABOUT = ("kind", "title", "source", "note", "axis", "plot")
-TEXTS = (*ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree")
-COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected")
+TEXTS = (*ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree", "layout")
+COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected", "first", "expand", "verify")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
-    **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at")},
+    **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at", "versions")},
     **{key: [dict] for key in ("settings", "over", "strategies", "tables")},
     "whole": ["boolean"],
     "pool": ["boolean"],
