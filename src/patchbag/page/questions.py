@@ -14,6 +14,7 @@ from patchbag.page.gallery import details
 from patchbag.page.live import LiveModel
 
 LEASE = 120.0  # seconds for which an image that somebody is asked for is nobody else's
+AHEAD = 3  # images that a page may fetch before they are asked for
 FEW, SHORT = 4, 0.02  # people up to whom each waits for the model; seconds that one of more waits
 NEW = 0.3  # probability of a class not seen from which on that is the reason
 WAVERS = 0.25  # difference of the two leading probabilities below which that is
@@ -29,8 +30,8 @@ class Questions:
         self._lock = threading.Lock()
         self._leases: dict[str, tuple[int, float]] = {}  # person: image, until when
 
-    def lease(self, who: str) -> tuple[int | None, int | None]:
-        """The image for this person, and the one that probably comes after it."""
+    def lease(self, who: str) -> tuple[int | None, list[int]]:
+        """The image for this person, and those that probably come after it."""
         with self._lock:
             now = time.monotonic()
             self._leases = {person: lease for person, lease in self._leases.items() if lease[1] > now}
@@ -43,7 +44,7 @@ class Questions:
                 chosen = free[0] if free else self._any(taken)
             if chosen is not None:
                 self._leases[who] = (chosen, now + LEASE)
-            return chosen, next((i for i in free if i != chosen), None)
+            return chosen, [i for i in free[: AHEAD + 1] if i != chosen][:AHEAD]
 
     def _open(self, image: int) -> bool:
         album = self._album
@@ -68,7 +69,7 @@ class Questions:
     def question(self, who: str) -> dict[str, Any]:
         """What the page shows; see docs/page.md."""
         model, album = self._model, self._album
-        image, after = self.lease(who) if model.ready else (None, None)
+        image, after = self.lease(who) if model.ready else (None, [])
         labels = int((album.label >= 0).sum())
         answer: dict[str, Any] = {
             "image": None,
@@ -76,7 +77,7 @@ class Questions:
             "new": 0.0,
             "why": "",
             "reason": None,
-            "next": details(album, model, [after])[0] if after is not None else None,
+            "next": details(album, model, after),
             "labels": labels,
             "left": int(((album.label < 0) & ~album.skipped & ~album.gone).sum()),
             "model": model.version,
