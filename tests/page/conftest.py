@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -57,3 +61,38 @@ def taught(client):
         client.post("/api/labels", json={"ids": list(range(c, 30, 3)), "name": name})
     assert client.page.model.idle()
     return client
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory):
+    """A server of its own, where one is installed."""
+    pytest.importorskip("psycopg")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    tools = found[-1].parent if found else Path(shutil.which("initdb") or "").parent
+    if not (tools / "initdb").is_file() or not (tools / "postgres").is_file():
+        pytest.skip("there is no Postgres on this machine")
+    place = tmp_path_factory.mktemp("postgres")
+    user = []
+    if os.getuid() == 0:  # Postgres does not run as root
+        if shutil.which("runuser") is None or shutil.which("postgres") is None:
+            pytest.skip("Postgres does not run as root")
+        shutil.chown(place, "postgres")
+        for above in place.parents[:3]:
+            above.chmod(0o755)
+        user = ["runuser", "-u", "postgres", "--"]
+    run = {"cwd": place, "check": True, "capture_output": True}
+    subprocess.run([*user, tools / "initdb", "-D", place / "data", "-U", "patchbag", "-A", "trust", "--no-sync"], **run)
+    options = ["-k", str(place), "-c", "listen_addresses=", "-c", "fsync=off"]
+    server = subprocess.Popen(
+        [*user, tools / "postgres", "-D", place / "data", *options], cwd=place, stderr=subprocess.DEVNULL
+    )
+    try:
+        end = time.time() + 30
+        while not (place / ".s.PGSQL.5432").exists():
+            assert time.time() < end and server.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.3)
+        yield f"postgresql://patchbag@/postgres?host={place}"
+    finally:
+        server.terminate()
+        server.wait(20)

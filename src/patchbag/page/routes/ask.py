@@ -37,7 +37,7 @@ def answer(page: ThePage, who: Who, answer: Answer) -> Reply:
     """Label an image, or skip it; the next question comes when the answer is on disk and, if that is soon, learned."""
     album = page.album
     (image,) = check_ids(page, [answer.id])
-    with album.lock:
+    with album.editing():
         changes: list[Any] = []
         number: int | None = None
         if answer.name is not None:

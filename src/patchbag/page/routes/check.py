@@ -68,7 +68,7 @@ def keep_one(page: ThePage, who: Who, keep: Keep) -> Reply:
     """Of a group of near-duplicates keep one; the others are set aside, not deleted."""
     album = page.album
     ids = [i for i in check_ids(page, [keep.keep, *keep.ids]) if i != keep.keep]
-    with album.lock:
+    with album.editing():
         at = album.now()
         others = [change for change in album.unsay(ids) if change[1][1] != who]
         mine = {i: album.votes.get(i, {}).get(who) for i in ids}

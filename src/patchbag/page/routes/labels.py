@@ -58,7 +58,7 @@ def label_images(page: ThePage, who: Who, label: Label) -> Reply:
     """Give images a label, or take theirs away; answered when it is on disk."""
     album = page.album
     ids = check_ids(page, label.ids)
-    with album.lock:
+    with album.editing():
         number: int | None
         if label.name is not None:
             number, changes = album.class_named(label.name)
@@ -79,7 +79,7 @@ def accept(page: ThePage, who: Who, images: Images) -> Reply:
     """Give images the class that the model puts them in."""
     album, found = page.album, page.model.predictions
     ids = check_ids(page, images.ids)
-    with album.lock:
+    with album.editing():
         best = {i: int(found.best[i]) for i in ids if found is not None and i < len(found.best)}
         said = album.say(who, ((i, c) for i, c in best.items() if c in album.classes))
         action = album.change(who, f"accept the class of {images_text(len(said))}", said)
@@ -91,7 +91,7 @@ def skip(page: ThePage, who: Who, images: Images) -> Reply:
     """Do not ask for these images again."""
     album = page.album
     ids = check_ids(page, images.ids)
-    with album.lock:
+    with album.editing():
         said = album.say(who, ((i, None) for i in ids))
         action = album.change(who, f"skip {images_text(len(ids))}", said)
         return Reply({"version": album.version, "changed": len(said), "action": action, "label": None})

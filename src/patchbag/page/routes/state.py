@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from patchbag.page.gallery import stamp
 from patchbag.page.journal import UNDONE
 from patchbag.page.routes.requests import PERSON, Reply, ThePage, Who, check_person
+from patchbag.page.state import state_of
 
 router = APIRouter(tags=["state"])
 
@@ -24,7 +25,7 @@ class Name(BaseModel):
 @router.get("/state")
 def get_state(page: ThePage, who: Who) -> Reply:
     """Counts, classes, and how far the description of the folder and the model are."""
-    return Reply(page.state(who))
+    return Reply(state_of(page, who))
 
 
 @router.put("/me")
@@ -33,7 +34,7 @@ def set_person(page: ThePage, name: Name) -> Reply:
     person = check_person(name.name)
     if not person:
         raise HTTPException(422, "a name has at least one letter")
-    reply = Reply(page.state(person))
+    reply = Reply(state_of(page, person))
     reply.set_cookie(PERSON, quote(person), max_age=365 * 86400, httponly=True, samesite="strict", path="/")
     return reply
 
@@ -41,7 +42,7 @@ def set_person(page: ThePage, name: Name) -> Reply:
 @router.get("/events")
 def get_events(page: ThePage, who: Who) -> StreamingResponse:
     """Live events (server-sent)."""
-    stream = page.events.stream(lambda: page.state(who))
+    stream = page.events.stream(lambda: state_of(page, who))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
