@@ -14,9 +14,29 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 
 from page.pages import made_page, make_folder
 from patchbag.page.app import create_app
+
+
+def schema_check(app):
+    """A hook of a client: every JSON answer is what the document of the API says."""
+    routes = [(route.path_regex, route) for route in api_routes(app)]
+
+    def check(reply):
+        if reply.is_success and reply.headers.get("content-type") == "application/json":
+            path = reply.request.url.path
+            found = [r for pattern, r in routes if pattern.match(path) and reply.request.method in r.methods]
+            if found and found[0].response_model is not None:
+                TypeAdapter(found[0].response_model).validate_json(reply.read(), strict=True)
+
+    return check
+
+
+def api_routes(app):
+    return [route for route in app.routes if isinstance(route, APIRoute) and route.include_in_schema]
 
 
 @contextmanager
@@ -24,13 +44,17 @@ def opened(page, **options):
     """A client of a page that is served in this process."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(page, **options), log_level="error", timeout_graceful_shutdown=1)
+    app = create_app(page, **options)
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     port = listening.getsockname()[1]
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+        hooks = {"response": [schema_check(app)]}
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False, event_hooks=hooks
+        ) as client:
             end = time.time() + 30
             while not (server.started and page.model.ready):
                 assert time.time() < end

@@ -122,3 +122,17 @@ def test_the_api_describes_itself_and_the_document_names_every_route(client):
     document = (HERE.parents[1] / "docs" / "page.md").read_text()
     missing = [path for path in paths if re.sub(r"\{\w+\}", "{}", path) not in re.sub(r"\{\w+\}", "{}", document)]
     assert len(paths) > 30 and not missing, missing
+
+
+def test_every_route_that_answers_json_says_what_it_answers(client):
+    paths = client.get("/api/openapi.json").json()["paths"]
+    described, silent = 0, []
+    for path, methods in paths.items():
+        for method, said in methods.items():
+            (reply,) = (reply for status, reply in said["responses"].items() if status.startswith("2"))
+            content = reply.get("content", {}).get("application/json")
+            described += content is not None and "$ref" in content["schema"]
+            if content is not None and "$ref" not in content["schema"]:
+                silent.append(f"{method} {path}")
+            assert said["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")
+    assert described == 40 and not silent, (described, silent)

@@ -21,7 +21,7 @@ from sqlalchemy import select
 
 from patchbag.collection.folder import CollectionError, is_class_name
 from patchbag.page import sorting
-from patchbag.page.database import Database, classes, votes
+from patchbag.page.database import Database, classes, kept, votes
 from patchbag.page.inventory import Inventory
 from patchbag.page.journal import DONE, UNDONE, Action, Change, Journal, inverse, read_changes
 
@@ -43,6 +43,7 @@ class Album(Inventory):
     ----------
     label (n,) : class of each image, -1 for none ; skipped (n,)
     votes : {image: {person: (class or None, when)}}
+    kept : {image: class} of labels that are right although the model disagrees
     disagreements : images of which people say different things
     classes : {id: {"name", "color", "key", "position"}}
     version : number of changes so far
@@ -66,6 +67,7 @@ class Album(Inventory):
             for row in self.database.rows(select(classes).order_by(classes.c.id))
         }
         self.votes: dict[int, dict[str, Vote]] = {}
+        self.kept: dict[int, int] = {row.image: row.label for row in self.database.rows(select(kept))}
         self.disagreements: set[int] = set()
         self._people: set[str] = set()
         for row in self.database.rows(select(votes).order_by(votes.c.at)):
@@ -191,7 +193,8 @@ class Album(Inventory):
             return found == before if found is None or before is None else found[0] == before[0]
         if kind == "export":
             return sorting.output(self.root, key).exists() == (before is not None)
-        return bool((self.classes.get(key) if kind == "class" else self.names[key]) == before)
+        now = {"class": self.classes.get, "kept": self.kept.get, "file": self.names.__getitem__}[kind]
+        return bool(now(key) == before)
 
     def _take_up(self, changes: list[Change]) -> None:
         touched: dict[int, int] = {}
@@ -211,6 +214,10 @@ class Album(Inventory):
                 if after is not None:
                     self.classes[key] = dict(after)
                 self._next_class = max(self._next_class, key + 1)
+            elif kind == "kept":
+                self.kept.pop(key, None)
+                if after is not None:
+                    self.kept[key] = after
             elif kind == "file":
                 self.names[key] = after
         for image in touched:

@@ -94,6 +94,12 @@ curve = Table(
     Column("low", Float(53)),
     Column("high", Float(53)),
 )
+kept = Table(  # labels that the model disagrees with and that are right all the same
+    "kept",
+    metadata,
+    Column("image", Integer, primary_key=True, autoincrement=False),
+    Column("label", Integer, nullable=False),
+)
 leases = Table(
     "leases",
     metadata,

@@ -3,6 +3,7 @@
 
     ("vote", (image, who), before, after)    a label and when it was given; None for none
     ("class", id, before, after)             name, color, key, position; None where there is no such class
+    ("kept", image, before, after)           the label that is right although the model disagrees; None for none
     ("file", image, before, after)           its path in the folder
     ("export", name, before, after)          a folder of the output: how, and from where to where
 
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, select, update
 
-from patchbag.page.database import Database, actions, classes, images, votes
+from patchbag.page.database import Database, actions, classes, images, kept, votes
 
 Change = tuple[str, Any, Any, Any]
 DONE, UNDONE, LEFT_BEHIND = 0, 1, 2
@@ -93,7 +94,13 @@ def read_changes(found: list[Any]) -> list[Change]:
 
 
 def count_images(changes: list[Change]) -> int:
-    return len({key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind in ("vote", "file")})
+    return len(touched_images(changes))
+
+
+def touched_images(changes: list[Change]) -> list[int]:
+    """Images that changes are of, each once."""
+    found = (key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind in ("vote", "kept", "file"))
+    return list(dict.fromkeys(found))
 
 
 def inverse(changes: list[Change]) -> list[Change]:
@@ -114,6 +121,10 @@ def _write(connection: Connection, changes: list[Change]) -> None:
             connection.execute(classes.delete().where(classes.c.id == key))
             if after is not None:
                 connection.execute(classes.insert().values(id=key, **after))
+        elif kind == "kept":
+            connection.execute(kept.delete().where(kept.c.image == key))
+            if after is not None:
+                connection.execute(kept.insert().values(image=key, label=after))
         elif kind == "file":
             connection.execute(update(images).where(images.c.id == key).values(name=name_bytes(after)))
 

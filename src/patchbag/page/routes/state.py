@@ -10,8 +10,9 @@ from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
+from patchbag.page import schemas
 from patchbag.page.gallery import stamp
-from patchbag.page.journal import UNDONE
+from patchbag.page.journal import UNDONE, touched_images
 from patchbag.page.routes.requests import PERSON, Reply, ThePage, Who, check_person
 from patchbag.page.state import state_of
 
@@ -22,13 +23,13 @@ class Name(BaseModel):
     name: str
 
 
-@router.get("/state")
+@router.get("/state", response_model=schemas.State)
 def get_state(page: ThePage, who: Who) -> Reply:
     """Counts, classes, and how far the description of the folder and the model are."""
     return Reply(state_of(page, who))
 
 
-@router.put("/me")
+@router.put("/me", response_model=schemas.State)
 def set_person(page: ThePage, name: Name) -> Reply:
     """Who labels; kept in a cookie."""
     person = check_person(name.name)
@@ -39,33 +40,32 @@ def set_person(page: ThePage, name: Name) -> Reply:
     return reply
 
 
-@router.get("/events")
+@router.get("/events", response_class=StreamingResponse)
 def get_events(page: ThePage, who: Who) -> StreamingResponse:
     """Live events (server-sent)."""
     stream = page.events.stream(lambda: state_of(page, who))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-@router.post("/undo")
+@router.post("/undo", response_model=schemas.Turned)
 def undo(page: ThePage, who: Who) -> Reply:
     """Take back my last action, whatever it was."""
     return _turned(page, *page.album.undo(who))
 
 
-@router.post("/redo")
+@router.post("/redo", response_model=schemas.Turned)
 def redo(page: ThePage, who: Who) -> Reply:
     """Do again what I have taken back."""
     return _turned(page, *page.album.redo(who))
 
 
 def _turned(page: ThePage, action: object, changes: list, conflicts: int) -> Reply:
-    ids = list(
-        dict.fromkeys(key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind in ("vote", "file"))
-    )
-    return Reply({"version": page.album.version, "text": action.text, "ids": ids, "conflicts": conflicts})  # type: ignore[attr-defined]
+    return Reply(
+        {"version": page.album.version, "text": action.text, "ids": touched_images(changes), "conflicts": conflicts}
+    )  # type: ignore[attr-defined]
 
 
-@router.get("/history")
+@router.get("/history", response_model=schemas.History)
 def get_history(page: ThePage, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Reply:
     """The latest actions of everybody."""
     rows = [

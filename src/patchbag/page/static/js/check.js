@@ -1,6 +1,6 @@
 // What may be wrong: labels the model doubts, classes that are confused, copies, images that stand alone, disagreements.
 
-import { keepOne, label, skip } from "./actions.js";
+import { confirm, keepOne, label, skip } from "./actions.js";
 import { get, post } from "./api.js";
 import { confusion } from "./confusion.js";
 import { button, h, percent, plural } from "./dom.js";
@@ -86,7 +86,7 @@ async function errors() {
       [h("p", {}, "Label ", chip(one.label), h("small", {}, ` ${percent(one.p_label)}`)), h("p", {}, "Model ", chip(one.predicted), h("small", {}, ` ${percent(one.p_predicted)}`))],
       [
         [`Change to ${nameOf(one.predicted)}`, () => label([one.id], one.predicted), "primary small"],
-        [`Keep ${nameOf(one.label)}`, () => true],
+        [`Keep ${nameOf(one.label)}`, () => confirm([one.id])],
       ],
     ),
   );
