@@ -193,8 +193,12 @@ class Album(Inventory):
             return found == before if found is None or before is None else found[0] == before[0]
         if kind == "export":
             return sorting.output(self.root, key).exists() == (before is not None)
-        now = {"class": self.classes.get, "kept": self.kept.get, "file": self.names.__getitem__}[kind]
-        return bool(now(key) == before)
+        now: dict[str, Callable[[Any], Any]] = {
+            "class": self.classes.get,
+            "kept": self.kept.get,
+            "file": self.names.__getitem__,
+        }
+        return bool(now[kind](key) == before)
 
     def _take_up(self, changes: list[Change]) -> None:
         touched: dict[int, int] = {}

@@ -6,7 +6,7 @@ Replies are written as they are: nothing is checked against these while the page
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,7 +16,7 @@ class Answer(BaseModel):
 
 
 class Problem(Answer):
-    detail: str | list[dict]  # type: ignore[type-arg]
+    detail: str | list[dict[str, Any]]
 
 
 class Nothing(Answer):

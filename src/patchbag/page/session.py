@@ -29,7 +29,7 @@ from patchbag.page import folder as files
 from patchbag.page.album import Album
 from patchbag.page.checks import Checks
 from patchbag.page.database import Database, curve
-from patchbag.page.describing import Child, describe_names, make_pipeline
+from patchbag.page.describing import Child, describe_names, make_categorizer
 from patchbag.page.events import Events
 from patchbag.page.finder import Finder
 from patchbag.page.layout import Map
@@ -53,7 +53,7 @@ class Page:
     ----------
     root : the folder
     database : address, None for a file in the folder
-    recipe, features : how images are compared
+    recipe, features, settings : how images are compared; settings are {"step__parameter": value}
     seed, jobs : of everything random; workers
     store : folder of described features and of thumbnails, None for that of the context
     watch : follow the folder
@@ -67,6 +67,7 @@ class Page:
         *,
         recipe: str = "deep-pool",
         features: list[str] | None = None,
+        settings: dict[str, Any] | None = None,
         seed: int = 0,
         jobs: int = -1,
         store: Path | None = None,
@@ -74,7 +75,8 @@ class Page:
         vectors: np.ndarray | None = None,
     ) -> None:
         self.root = Path(root).resolve()
-        self.recipe, self.features, self.seed, self.jobs = recipe, features, seed, jobs
+        self.recipe, self.seed, self.jobs = recipe, seed, jobs
+        self._recipe = (recipe, features, settings)
         self.store = Path(store) if store is not None else store_folder()
         hidden = self.root / files.HIDDEN
         if database is None:
@@ -169,9 +171,9 @@ class Page:
         self.stage = stage if done < total else None
         self.events.publish("progress", {"stage": stage, "done": done, "total": total})
 
-    def pipeline(self) -> Any:
-        """A recipe of its own for whoever fits one."""
-        return make_pipeline(self.recipe, self.features, self.seed)
+    def categorizer(self) -> Any:
+        """One of its own for whoever fits it."""
+        return make_categorizer(*self._recipe, self.seed)
 
     def vectors_of(self, ids: np.ndarray, pipeline: Any) -> tuple[np.ndarray, Any]:
         """Described images: their numbers, and what the steps behind the features take."""
@@ -192,7 +194,7 @@ class Page:
             graph = ImageGraph.from_vectors(self._vectors[ids], power=1.0)
             rest = Rest(others, graph.prepare(self._vectors[others])) if len(others) else None
         else:
-            pipeline = self.pipeline()
+            pipeline = self.categorizer().pipeline()
             chosen = ids
             ids, bags = self.vectors_of(ids, pipeline)
             self.described -= set(chosen.tolist()) - set(ids.tolist())  # files that have gone meanwhile
@@ -234,7 +236,7 @@ class Page:
     def _describe(self) -> None:
         while (ids := self._to_describe.get()) is not None:
             total = len(self.described) + len(self.album.broken) + len(ids)
-            self._child = Child(self.root, self.recipe, self.features, self.store, self.jobs)
+            self._child = Child(self.root, self._recipe, self.store, self.jobs)
             self._child.run([(i, self.album.names[i]) for i in ids], partial(self._described, total))
             if self._stop.is_set():
                 return

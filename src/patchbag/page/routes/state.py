@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from patchbag.page import schemas
 from patchbag.page.gallery import stamp
-from patchbag.page.journal import UNDONE, touched_images
+from patchbag.page.journal import UNDONE, Action, Change, touched_images
 from patchbag.page.routes.requests import PERSON, Reply, ThePage, Who, check_person
 from patchbag.page.state import state_of
 
@@ -59,10 +59,9 @@ def redo(page: ThePage, who: Who) -> Reply:
     return _turned(page, *page.album.redo(who))
 
 
-def _turned(page: ThePage, action: object, changes: list, conflicts: int) -> Reply:
-    return Reply(
-        {"version": page.album.version, "text": action.text, "ids": touched_images(changes), "conflicts": conflicts}
-    )  # type: ignore[attr-defined]
+def _turned(page: ThePage, action: Action, changes: list[Change], conflicts: int) -> Reply:
+    said = {"text": action.text, "ids": touched_images(changes), "conflicts": conflicts}
+    return Reply({"version": page.album.version, **said})
 
 
 @router.get("/history", response_model=schemas.History)
