@@ -48,15 +48,12 @@ SHOWN = """() => {
   return seen.length > 5 && seen.every((tile) => tile.firstChild.classList.contains('ready'));
 }"""
 
-JUMP = (
-    """(place) => new Promise((done) => {
-  const begun = performance.now(), shown = %s;
+JUMP = """(place) => new Promise((done) => {
+  const begun = performance.now(), shown = SHOWN;
   document.querySelector('.grid').scrollTo(0, place);
   const look = () => (shown() ? done(performance.now() - begun) : requestAnimationFrame(look));
   requestAnimationFrame(() => requestAnimationFrame(look));
-})"""
-    % SHOWN
-)
+})""".replace("SHOWN", SHOWN)
 
 FRAMES = """() => new Promise((done) => {
   const grid = document.querySelector('.grid'), took = [];

@@ -50,9 +50,9 @@ class Map:
                 embedding = TSNE(init=start, perplexity=min(30.0, (n - 1) / 3), random_state=0, n_jobs=-1)
                 xy = embedding.fit_transform(coordinates[:n])
                 self._publish(ids, np.vstack([xy, among(coordinates[n:], coordinates[:n], xy)]), BEST)
-            tell(2, 2)
         finally:
             self.running = False
+            tell(2, 2)
 
     def _publish(self, ids: np.ndarray, xy: np.ndarray, method: str) -> None:
         low, high = xy.min(axis=0), xy.max(axis=0)

@@ -166,6 +166,7 @@ class Page:
                 except Exception as error:  # a thing that fails must not end the others
                     traceback.print_exc()
                     self.events.publish("notice", {"stage": stage, "text": f"{stage}: {error}"})
+                    self.progress(stage, 1, 1)
 
     def progress(self, stage: str, done: int, total: int) -> None:
         self.stage = stage if done < total else None

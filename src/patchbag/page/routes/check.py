@@ -70,7 +70,12 @@ def duplicates(page: ThePage) -> Reply:
 def find_duplicates(page: ThePage) -> Reply:
     """Look for near-duplicates in the background."""
     page.finder.searching = True
-    page.task("duplicates", lambda: page.finder.find_duplicates(lambda done, of: page.progress("duplicates", done, of)))
+
+    def look() -> None:
+        page.finder.find_duplicates(lambda done, of: page.progress("duplicates", done, of + 1))
+        page.progress("duplicates", 1, 1)  # it is not under way any more, whoever asks now
+
+    page.task("duplicates", look)
     return Reply({"ready": False, "running": True}, 202)
 
 

@@ -174,7 +174,7 @@ export async function mount(root) {
     figures.replaceChildren(...rows.filter(Boolean).map(([a, b]) => h("div", {}, h("b", {}, a), h("span", {}, b))));
     chart.replaceChildren(curve(points));
     hint.classList.toggle("stop", Boolean(judged?.stop));
-    hint.textContent = judged ? (judged.stop ? `You can stop: ${judged.reason}.` : judged.reason) : "";
+    hint.textContent = judged?.reason ? `${judged.stop ? "You can stop" : "Keep going"}: ${judged.reason}.` : "";
   }
 
   function side() {
