@@ -45,6 +45,7 @@ Case = Callable[[int], str]
 def work(case: Case, first: int, end: int) -> None:
     """The child: cases from ``first`` to ``end``, a line before and after each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes = getattr(case, "processes", tuple)  # that the case has started, and that are still there
     say = sys.stdout.fileno()
     sys.stdout = sys.stderr
     for seed in range(first, end):
@@ -52,23 +53,17 @@ def work(case: Case, first: int, end: int) -> None:
         outcome, seconds = attempt(case, seed)
         if seconds > SLOW:  # the first time something may have been compiled
             outcome, seconds = attempt(case, seed)
-        size = largest_size()
+        size = largest_size() + sum(map(largest_size, processes()))
         os.write(say, f"{seed} {seconds:.3f} {size} {' '.join(outcome.split())[:300]}\n".encode())
 
 
-def largest_size(process: str = "self") -> int:
-    """Bytes that this process, and those that it has started, have held at most."""
+def largest_size(process: str | int = "self") -> int:
+    """Bytes that a process has held at most."""
     try:  # getrusage counts those of the process that started this one as well
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        own = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-        started = [child for task in Path(f"/proc/{process}/task").iterdir() for child in _children(task)]
-        return own + sum(map(largest_size, started))
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
     except (OSError, StopIteration):
         return 0 if process != "self" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _children(task: Path) -> list[str]:
-    return (task / "children").read_text().split()
 
 
 def attempt(case: Case, seed: int) -> tuple[str, float]:

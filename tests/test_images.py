@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import struct
+import threading
+import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -315,6 +318,67 @@ def test_what_decoding_would_take_is_bounded_unless_a_person_raises_it(monkeypat
         assert load_image(picture).array.shape == (30, 40)
     with runtime_context(max_pixels=100), pytest.raises(ImageError, match="over the limit of 100"):
         load_image(picture)
+
+
+def test_a_large_picture_is_decoded_in_another_process_to_the_same_levels(monkeypatch, tmp_path):
+    from patchbag import decoding, images
+
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (70, 90, 4), dtype=np.uint8)).save(tmp_path / "x.png")
+    wide = encoded(Image.fromarray(rng.integers(0, 9000, (70, 90)).astype(np.uint16)))
+    sources = [tmp_path / "x.png", wide]
+    here = [load_image(source, mode="rgb", max_side=64) for source in sources]
+    monkeypatch.setattr(images, "LARGE", 100)
+    monkeypatch.setattr(decoding, "_idle", {})
+    there = [load_image(source, mode="rgb", max_side=64) for source in sources]
+    (helper,) = decoding.processes()  # one for both
+    for one, other in zip(here, there):
+        assert np.array_equal(one.array, other.array) and one.array.dtype == other.array.dtype
+        assert (one.original_size, one.scale, one.name) == (other.original_size, other.scale, other.name)
+    with pytest.raises(ImageError, match="damaged or cut off"):
+        load_image(wide[:200])
+    os.kill(helper, signal.SIGKILL)
+    time.sleep(0.2)
+    assert load_image(wide, mode="rgb", max_side=64).array.shape == (50, 64, 3)
+    decoding._end_helpers()
+
+
+def test_a_file_of_thousands_of_scans_is_stopped(monkeypatch):
+    from patchbag import decoding
+
+    picture = encoded(Image.new("L", (2000, 2000), 90), "JPEG", progressive=True)
+    monkeypatch.setattr(decoding, "SECONDS", 1)
+    monkeypatch.setattr(decoding, "_idle", {})
+    bomb = picture[:-2] + picture[picture.rindex(b"\xff\xda") : -2] * 3000 + picture[-2:]
+    with pytest.raises(ImageError, match="takes more than 1 seconds to decode"):
+        load_image(bomb)
+
+
+def test_workers_wait_until_their_bytes_are_left():
+    from patchbag.decoders import MAX_BYTES, in_turn
+
+    order = []
+
+    def decode(name, size):
+        with in_turn(size):
+            order.append(name)
+            time.sleep(0.1)
+            order.append(name)
+
+    def together(*jobs):
+        order.clear()
+        threads = [threading.Thread(target=decode, args=job) for job in jobs]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.03)
+        for thread in threads:
+            thread.join()
+        return "".join(order)
+
+    most = MAX_BYTES
+    assert together(("a", most), ("b", most // 2)) == "aabb"
+    assert together(("a", most // 3), ("b", most // 3)) == "abab"
+    assert together(("a", 5 * most), ("b", 100)) == "abab"  # no more than there is; small ones need not wait
 
 
 def test_files_of_telephones_and_cameras_say_what_they_need(tmp_path):
