@@ -14,6 +14,7 @@ ORDER = [
     ["runtime", "fingerprint", "special", "protocol", "metrics", "records", "registry", "replacing"],
     ["decoders", "declared"],
     ["decoding", "levels"],
+    ["image_channels"],
     ["images"],
     ["cluster", "device", "thumbnails"],
     ["array_files"],

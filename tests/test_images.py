@@ -381,6 +381,46 @@ def test_workers_wait_until_their_bytes_are_left():
     assert together(("a", 5 * most), ("b", 100)) == "abab"  # no more than there is; small ones need not wait
 
 
+def test_pages_and_channels_of_a_file_can_be_chosen(tmp_path):
+    from patchbag.runtime import runtime_context
+
+    tifffile = pytest.importorskip("tifffile")
+    pages = [Image.fromarray(np.full((8, 9), level, np.uint8)) for level in (10, 20, 30)]
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    assert load_image(tmp_path / "pages.tif").array.max() == 10
+    assert load_image(tmp_path / "pages.tif", frame=2).array.max() == 30
+    with runtime_context(frame=1):
+        assert load_image(tmp_path / "pages.tif").array.max() == 20
+    with pytest.raises(ImageError, match=r"no page 3 \(counted from 0\); it has 3 pages, the last is 2"):
+        load_image(tmp_path / "pages.tif", frame=3)
+    five = np.arange(5, dtype=np.uint16)[:, None, None] * 10_000 + np.zeros((8, 9), np.uint16)
+    tifffile.imwrite(tmp_path / "five.tif", five, photometric="minisblack", planarconfig="separate")
+    tifffile.imwrite(tmp_path / "other.tif", np.moveaxis(five, 0, 2), photometric="minisblack", planarconfig="contig")
+    with pytest.raises(ImageError, match="more than four channels, choose one or three by --channels"):
+        load_image(tmp_path / "five.tif")
+    for name in ("five.tif", "other.tif"):
+        assert load_image(tmp_path / name, channels=[4]).array == pytest.approx(40_000 / 257)
+        colours = load_image(tmp_path / name, channels=[4, 0, 2], mode="rgb").array
+        assert colours[3, 3] == pytest.approx([40_000 / 257, 0, 20_000 / 257])
+        with pytest.raises(ImageError, match="no channel 5"):
+            load_image(tmp_path / name, channels=[5])
+    red = Image.new("RGB", (9, 9), (200, 100, 50))
+    assert load_image(encoded(red), channels=[2]).array.max() == 50
+    assert load_image(red, channels=[2, 1, 0], mode="rgb").array[0, 0].tolist() == [50, 100, 200]
+    assert load_image(np.asarray(red), channels=[1]).array.max() == 100
+
+
+def test_features_of_another_page_are_other_features():
+    from patchbag import DenseSIFT
+    from patchbag.runtime import runtime_context
+
+    known = DenseSIFT().signature()
+    with runtime_context(frame=1):
+        assert DenseSIFT().signature() != known
+    with runtime_context(channels=[0]):
+        assert DenseSIFT().signature() != known
+
+
 def test_files_of_telephones_and_cameras_say_what_they_need(tmp_path):
     pytest.importorskip("patchbag")
     (tmp_path / "x.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))

@@ -49,6 +49,7 @@ FORMATS = {
     "TIFF": (".tif", ".tiff"),
     "WEBP": (".webp",),
 }
+TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # how these files begin
 RAW = (".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2")
 EXTENSIONS = tuple(sorted({*RAW, *(ending for endings in FORMATS.values() for ending in endings)}))
 MAX_PIXELS = 160_000_000
@@ -175,8 +176,10 @@ def identified(file: Any, name: str) -> Image.Image:
     except UnidentifiedImageError:
         file.seek(0)
         start = file.read(12)
-        heic = "; HEIC files need pillow-heif: pip install patchbag[heic]" if start[4:8] == b"ftyp" else ""
-        raise ImageError(f"{name}: is not an image in a format that can be read (it starts {start!r}){heic}") from None
+        hint = "; HEIC files need pillow-heif: pip install patchbag[heic]" if start[4:8] == b"ftyp" else ""
+        if start[:4] in TIFF:
+            hint = "; of a TIFF file with more than four channels, choose one or three by --channels (channels)"
+        raise ImageError(f"{name}: is not an image in a format that can be read (it starts {start!r}){hint}") from None
 
 
 def is_raw(source: Any) -> bool:

@@ -46,6 +46,8 @@ class Request:
     max_side: int | None
     raised: int | None = None
     seconds: int = SECONDS
+    frame: int = 0
+    channels: tuple[int, ...] | None = None
     path: str | None = None
 
 

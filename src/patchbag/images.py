@@ -14,10 +14,10 @@ what comes in          what comes out
 palette                the colours it stands for
 alpha (RGBA, LA, …)    composited on white, as a picture looks on a page: what is fully transparent has no colour
 16-bit grey            float32, spread over the scale (:mod:`patchbag.levels`)
-float arrays           float32, multiplied by 255; the values must lie in 0..1
-animated, multi-page   the first frame or page
+float array or TIFF    float32, multiplied by 255; the values must lie in 0..1
+animated, multi-page   the first frame or page, or the one chosen by ``frame``
 camera RAW, HEIC       RGB, with the extras ``raw`` and ``heic``
-5 channels, CMYKA, …   refused: no rule says which of them are the picture
+5 channels, CMYKA, …   refused: no rule says which of them are the picture; one or three are chosen by ``channels``
 EXIF orientation       applied; sizes are those of the upright picture
 =====================  ================================================================================================
 
@@ -33,8 +33,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,9 @@ from patchbag.decoders import (
     reduction,
 )
 from patchbag.decoding import Mode
+from patchbag.image_channels import choose, pick_channels, read_channels
 from patchbag.levels import checked_array, flat_levels, resize_float, wide_to_float
-from patchbag.runtime import current_runtime, quiet
+from patchbag.runtime import allowed_pixels, current_runtime, quiet
 
 MAX_SIDE = 512
 MIN_SIDE = 4
@@ -102,6 +103,8 @@ def load_image(
     mode: Mode = "grey",
     max_pixels: int | None = MAX_PIXELS,
     max_side: int | None = MAX_SIDE,
+    frame: int | None = None,
+    channels: Iterable[int] | None = None,
     name: str | None = None,
 ) -> LoadedImage:
     """Decode one image.
@@ -113,6 +116,9 @@ def load_image(
     mode : "grey" for (h, w), "rgb" for (h, w, 3); a grey picture has three equal channels
     max_pixels : refuse larger pictures, None for no limit of ours
     max_side : scale pictures down so that no side is longer, None to leave the size alone
+    frame : which page of a TIFF file, or frame of an animation; the first is 0; None for that of ``runtime_context``
+    channels : which channels, one for grey or three for red, green and blue; None for that of ``runtime_context``, or
+        all of them
     name : what to call the image in errors, by default :func:`source_name`
 
     >>> load_image(np.zeros((600, 1024), np.uint8), max_side=512).scale
@@ -124,10 +130,15 @@ def load_image(
         if value is not None and value < 1:
             raise ValueError(f"{limit} must be a positive number or None, got {value!r}")
     name = source_name(source) if name is None else name
-    raised = current_runtime().max_pixels
+    raised = allowed_pixels()
     max_pixels = max_pixels if raised is None else raised
     seconds = decoding.SECONDS if raised is None else decoding.PATIENT
-    asked = decoding.Request(name, mode, max_pixels, max_side, raised, seconds)
+    now = current_runtime()
+    frame = now.frame if frame is None else frame
+    channels = now.channels if channels is None else tuple(channels)
+    if frame < 0 or (channels is not None and (len(channels) not in (1, 3) or min(channels) < 0)):
+        raise ValueError(f"frame must be 0 or more, channels one or three numbers; got {frame!r} and {channels!r}")
+    asked = decoding.Request(name, mode, max_pixels, max_side, raised, seconds, frame, channels)
     if isinstance(source, str | os.PathLike):
         with opened(Path(source), name) as file:
             return _decode(file, replace(asked, path=os.path.abspath(source)))
@@ -138,8 +149,10 @@ def load_image(
     if isinstance(source, Image.Image):
         _check_size(source.size, name, max_pixels)
         with _explained(name):
+            source = source if channels is None else pick_channels(source, channels, name)
             return _finish(source, source.size, name, mode, max_side)
-    return _from_array(source, name, mode, max_pixels, max_side)
+    chosen = source if channels is None else choose(np.asarray(source), channels, name)
+    return _from_array(chosen, name, mode, max_pixels, max_side)
 
 
 def has_color(source: Any) -> bool:
@@ -165,7 +178,11 @@ def _decode(file: Any, asked: decoding.Request, here: bool = False) -> LoadedIma
     with _explained(name):
         if is_raw(asked.path):
             return _develop(asked) if here else _decode_elsewhere(file, asked)
+        if asked.channels is not None and (array := read_channels(file, asked, _check_size)) is not None:
+            return _from_array(array, name, asked.mode, asked.max_pixels, max_side)
         with identified(file, name) as image:
+            if asked.frame:
+                _turn_to(image, asked.frame, name)
             _check_size(image.size, name, asked.max_pixels)
             original = image.size
             if image.format in ("JPEG", "MPO"):
@@ -178,12 +195,20 @@ def _decode(file: Any, asked: decoding.Request, here: bool = False) -> LoadedIma
                     f"to decode, over the limit of {MAX_BYTES / 1e9:.1f} GB; scale it down, or raise --max-pixels "
                     "(max_pixels of runtime_context)"
                 )
-            if here:
-                return _finish(image, original, name, asked.mode, max_side)
-            with in_turn(size):
-                if size > LARGE or scans * original[0] * original[1] > SCANNED:
+            if not here and (size > LARGE or scans * original[0] * original[1] > SCANNED):
+                with in_turn(size):
                     return _decode_elsewhere(file, asked)
-                return _finish(image, original, name, asked.mode, max_side)
+            with nullcontext() if here else in_turn(size):
+                chosen = image if asked.channels is None else pick_channels(image, asked.channels, name)
+                return _finish(chosen, original, name, asked.mode, max_side)
+
+
+def _turn_to(image: Image.Image, frame: int, name: str) -> None:
+    there = getattr(image, "n_frames", 1)
+    if frame >= there:
+        pages = "1 page" if there == 1 else f"{there} pages, the last is {there - 1}"
+        raise ImageError(f"{name}: has no page {frame} (counted from 0); it has {pages}")
+    image.seek(frame)
 
 
 def _decode_elsewhere(file: Any, asked: decoding.Request) -> LoadedImage:

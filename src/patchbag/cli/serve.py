@@ -11,7 +11,7 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import machine
-from patchbag.cli.options import CacheOption, FeaturesOption, JobsOption, RecipeOption, SeedOption, app
+from patchbag.cli.options import CacheOption, FeaturesOption, JobsOption, PixelsOption, RecipeOption, SeedOption, app
 
 
 @app.command()
@@ -29,6 +29,7 @@ def serve(
     features: FeaturesOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Sort, label, search and check a folder of images in the browser."""
