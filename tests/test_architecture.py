@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[1] / "src" / "patchbag"
 ORDER = [
     ["runtime", "fingerprint", "special", "protocol", "metrics", "records", "registry", "replacing"],
     ["decoders", "declared"],
+    ["decoding", "levels"],
+    ["image_channels"],
     ["images"],
     ["cluster", "device", "thumbnails"],
     ["array_files"],
