@@ -33,11 +33,13 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "eigenfunctions": ((), ()),
     "mixture-cost": ((), ()),
     "ripley": (("at",), ()),
+    "plane": (("run",), ("name", "model")),
+    "risk": ((), ()),
     "uci": (("tables",), ()),
     "neighbors": (("data", "features", "run"), ("name", "figure")),
 }
 ABOUT = ("kind", "title", "source", "note", "axis", "plot")
-TEXTS = (*ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree")
+TEXTS = (*ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree", "model", "points")
 COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},

@@ -46,6 +46,7 @@ from typing import Any
 from patchbag.experiments.clusters import cluster_table
 from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.neighbors import neighbor_study
+from patchbag.experiments.planes import plane_maps, risk_curves
 from patchbag.experiments.points import ripley_curves, uci_table
 from patchbag.experiments.retrieval import retrieval_table
 from patchbag.experiments.studies import discount_curves, eigenfunctions, mixture_cost, toy_example
@@ -64,6 +65,8 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "eigenfunctions": eigenfunctions,
     "mixture-cost": mixture_cost,
     "ripley": ripley_curves,
+    "plane": plane_maps,
+    "risk": risk_curves,
     "uci": uci_table,
     "neighbors": neighbor_study,
 }

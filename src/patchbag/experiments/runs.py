@@ -19,6 +19,7 @@ from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighb
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
 from patchbag.collection import Collection, open_collection
+from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.files import ExperimentError
 from patchbag.recipes import make_recipe
 from patchbag.settings import check_settings
@@ -31,6 +32,7 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "linear": LinearClassifier,
     # partners of the boosted neighbours: all training images vote alike
     "knn": lambda: MulticlassLeveragedNeighbors(11, chooser="equal", rounds=1.0),
+    "condensed-nn": CondensedNeighbors,
     "metric-knn": lambda: Pipeline(
         [("metric", NeighborhoodComponentsAnalysis(64, max_iter=50)), ("knn", KNeighborsClassifier(11))]
     ),
