@@ -82,3 +82,18 @@ def test_boosted_neighbours_need_fewer_points_than_random_and_condensed_ones(tab
     errors = {row.get("series"): row["mean"] for row in rows}
     assert rows[0]["kept"] <= 20 and rows[-1]["std"] > 0
     assert max(errors["UNN"], errors["MLNN"]) < min(errors["random k-NN"], errors[None])
+
+
+def test_ranks_and_distrust_are_told_of_recipes(picture_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path))
+    spec = {"name": "x", "title": "t", "data": picture_folder.name, "train_per_class": 6, "splits": 1}
+    spec["run"] = [{"name": "MLNN", "recipe": "mlnn-gist", "settings": {"projection.n_components": 4}}]
+    spec["run"][0]["published"] = {"r = 2": 50.0}
+    rows = run_experiment(spec | {"kind": "ranks", "at": [1, 2]}, picture_folder.parent)["runs"]
+    assert [row["name"] for row in rows] == ["MLNN: r = 1", "MLNN: r = 2"]
+    assert rows[0]["mean"] <= rows[1]["mean"] <= 100 and rows[1]["published"] == 50.0
+    assert rows[0]["mean"] == pytest.approx(np.mean(list(rows[0]["classes"].values())))
+    rows = run_experiment(spec | {"kind": "distrust"}, picture_folder.parent)["runs"]
+    figures = {row["name"].removeprefix("MLNN: "): row["mean"] for row in rows}
+    assert 0 <= figures["calibration error"] <= 100 and 1 <= figures["classes per set"] <= 2
+    assert figures["accuracy"] <= figures["90 % sets that hold the class"]

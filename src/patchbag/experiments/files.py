@@ -32,6 +32,8 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "discount": ((), ()),
     "eigenfunctions": ((), ()),
     "mixture-cost": ((), ()),
+    "ranks": (("data", "at", "train_per_class", "run"), ("name", "recipe")),
+    "distrust": (("data", "train_per_class", "run"), ("name", "recipe")),
     "ripley": (("at",), ()),
     "plane": (("run",), ("name", "model")),
     "risk": ((), ()),

@@ -6,9 +6,9 @@ is known.  Regions are drawn from the decisions on a lattice, prototypes and sup
 points.
 
 **Slips.**  The "best theoretical error rate" of 8.0 % is what that rule has on the 1,000 test points; its error under
-the densities is 8.9 %.  The text has an SVM and MLNN with "the same number of support vectors as prototypes", T = 74; which C gives
-74 depends on the SVM's program, and C = 10³ is taken as it is printed.  A kernel that is not cut off is MLNN's with as
-many neighbours as there are points.
+the densities is 8.9 %.  SVM and MLNN are said to have "the same number of support vectors as prototypes", T = 74;
+which C gives 74 depends on the SVM's program, and C = 10³ is taken as it is printed.  A kernel that is not cut off is
+MLNN's with as many neighbours as there are points.
 """
 
 from __future__ import annotations

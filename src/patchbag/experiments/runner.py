@@ -43,6 +43,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from patchbag.experiments.answers import distrust_table, rank_table
 from patchbag.experiments.clusters import cluster_table
 from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.neighbors import neighbor_study
@@ -64,6 +65,8 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "discount": discount_curves,
     "eigenfunctions": eigenfunctions,
     "mixture-cost": mixture_cost,
+    "ranks": rank_table,
+    "distrust": distrust_table,
     "ripley": ripley_curves,
     "plane": plane_maps,
     "risk": risk_curves,

@@ -160,6 +160,17 @@ def test_probabilities_are_calibrated_and_ranks_follow_the_scores(model):
 
 
 @pytest.mark.parametrize("model", BOTH)
+@pytest.mark.parametrize("kernel", ["knn", "gaussian"])
+def test_a_point_far_from_all_others_is_strange_even_where_its_neighbours_agree(model, kernel, data):
+    known, _, X, y = data
+    fitted = model(5, kernel=kernel, rounds=0.5, random_state=0).fit(X, y)
+    far = np.array([[40.0, -30.0]])
+    assert fitted.predict_proba(far).max() > 0.9
+    assert fitted.typicality(far)[0] < 0.03  # of 300 left-out points none is as far
+    assert 0.01 < np.mean(fitted.typicality(known) <= 0.05) < 0.12
+
+
+@pytest.mark.parametrize("model", BOTH)
 def test_two_images_of_two_classes_are_enough(model):
     fitted = model(3).fit([[0.0], [1.0]], ["a", "b"])
     assert fitted.predict([[0.1], [0.8]]).tolist()[0] in ("a", "b")
