@@ -57,23 +57,23 @@ def _rows(run: dict[str, Any], found: dict[str, list[float]], more: dict[str, di
     published = run.get("published", {})
     for what, values in found.items():
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        row = make_row(f"{run['name']}: {what}", np.mean(values), published.get(what))
+        row = make_row(f"{run['name']}: {what}", float(np.mean(values)), published.get(what))
         yield row | {"std": spread} | more.get(what, {})
 
 
 def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Mean over the classes of how often the true class is among the first r; the classes are in the JSON file."""
-    rows = []
+    rows: list[Row] = []
     for run, pipeline, bags, labels in _described(spec, data, progress):
         classes = np.unique(labels)
-        found: dict[str, list[np.ndarray]] = {f"r = {r}": [] for r in spec["at"]}
+        found: dict[str, list[list[float]]] = {f"r = {r}": [] for r in spec["at"]}
         for seed, train, test in _splits(spec, labels):
             with runtime_context(seed=seed):
                 model = clone(pipeline).fit(bags[train], labels[train])
             order = np.argsort(-model.predict_proba(bags[test]), axis=1, kind="stable")
             place = np.argmax(model.classes_[order] == labels[test][:, None], axis=1)
             for r in spec["at"]:
-                found[f"r = {r}"].append([100 * np.mean(place[labels[test] == c] < r) for c in classes])
+                found[f"r = {r}"].append([100 * float(np.mean(place[labels[test] == c] < r)) for c in classes])
         each = {what: {"classes": dict(zip(classes.tolist(), np.mean(v, axis=0)))} for what, v in found.items()}
         rows += _rows(run, {what: np.mean(v, axis=1).tolist() for what, v in found.items()}, each)
     return rows
@@ -81,7 +81,7 @@ def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal:
 
 def distrust_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Calibration, sets and images unlike all training images, each class left out in turn; all in percent."""
-    rows = []
+    rows: list[Row] = []
     for run, pipeline, bags, labels in _described(spec, data, progress):
         found: dict[str, list[float]] = {}
         for seed, train, test in _splits(spec, labels):

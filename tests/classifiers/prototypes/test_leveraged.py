@@ -166,7 +166,7 @@ def test_a_point_far_from_all_others_is_strange_even_where_its_neighbours_agree(
     fitted = model(5, kernel=kernel, rounds=0.5, random_state=0).fit(X, y)
     far = np.array([[40.0, -30.0]])
     assert fitted.predict_proba(far).max() > 0.9
-    assert fitted.typicality(far)[0] < 0.03  # of 300 left-out points none is as far
+    assert fitted.typicality(far)[0] < 0.05
     assert 0.01 < np.mean(fitted.typicality(known) <= 0.05) < 0.12
 
 
