@@ -28,7 +28,7 @@ ORDER = [
     ["active"],
     ["explain"],
     ["collection"],
-    ["memory", "settings", "storage", "voc"],
+    ["irma", "memory", "settings", "storage", "voc"],
     ["stages", "advice"],
     ["recipes"],
     ["search"],

@@ -41,8 +41,21 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "neighbors": (("data", "features", "run"), ("name", "figure")),
 }
 ABOUT = ("kind", "title", "source", "note", "axis", "plot")
-TEXTS = (*ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree", "model", "points")
-COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected")
+TEXTS = (
+    *ABOUT,
+    "data",
+    "recipe",
+    "name",
+    "universal",
+    "classifier",
+    "by",
+    "figure",
+    "tree",
+    "model",
+    "points",
+    "layout",
+)
+COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected", "images_per_class")
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},

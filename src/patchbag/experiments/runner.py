@@ -19,7 +19,9 @@ A file names a data set (a folder below ``--data``), a protocol and runs::
 The runs of a split share what they have in common: steps with equal parameters that stand at the beginning of several
 recipes (features, universal model, statistics, adapted mixtures, kernels) are computed once.
 
-``classes = [...]`` restricts the data, ``without = [...]`` leaves classes out.  In a run:
+``classes = [...]`` restricts the data, ``without = [...]`` leaves classes out, ``images_per_class = 250`` draws so many
+of each; ``layout = "irma"`` is for labels that are not the names of sub-folders.  ``plot = "confusion"`` draws what the
+first run takes images of each class for.  In a run:
 
 * ``over = { "encoding.n_topics" = [2, 4] }`` repeats it for every value, which the plot shows as a curve
   (``published`` is then a list, NaN where there is none);

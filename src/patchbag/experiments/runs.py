@@ -21,6 +21,7 @@ from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
 from patchbag.collection import Collection, open_collection
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.files import ExperimentError
+from patchbag.irma import open_irma
 from patchbag.recipes import make_recipe
 from patchbag.settings import check_settings
 from patchbag.similarity.definite import DefiniteKernel
@@ -40,6 +41,9 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "unn": lambda: UniversalNearestNeighbors(11),
 }
 
+# how the labels of a data set are kept
+LAYOUTS: dict[str, Callable[[Path], Collection]] = {"folders": open_collection, "irma": open_irma}
+
 
 def data_folder(data: Path | None) -> Path:
     """The folder of the data sets; an error where nobody named it."""
@@ -50,11 +54,18 @@ def data_folder(data: Path | None) -> Path:
 
 def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) -> Collection:
     """The images of the experiment's data set (or of the folder ``name``)."""
-    collection = open_collection(data_folder(data) / (name or spec["data"])).labelled()
+    layout = "folders" if name is not None else spec.get("layout", "folders")
+    if layout not in LAYOUTS:
+        raise ExperimentError(f"layout must be one of {', '.join(sorted(LAYOUTS))}, got {layout!r}")
+    collection = LAYOUTS[layout](data_folder(data) / (name or spec["data"])).labelled()
     if name is None and "classes" in spec:
         collection = collection[np.isin(collection.labels, spec["classes"])]
     if name is None and "without" in spec:
         collection = collection[~np.isin(collection.labels, spec["without"])]
+    if name is None and "images_per_class" in spec:
+        order = np.random.RandomState(spec.get("seed", 0)).permutation(len(collection))
+        chosen = [order[collection.labels[order] == c][: spec["images_per_class"]] for c in collection.classes]
+        collection = collection[np.sort(np.concatenate(chosen))]
     return collection
 
 
