@@ -50,6 +50,8 @@ ARRAYS: dict[str, Declared] = {
     "leaves.metric": floats("leaves", "D", optional=True),
     "leaves.spread": floats("leaves", optional=True),
     "leaves.blur": floats("leaves", optional=True),
+    "graph.edges": integers("held", "degree", optional=True, low=-1, below="held"),
+    "graph.bias": floats("held", optional=True, finite=False),
 }
 
 FACTS: dict[str, Declared] = {
@@ -58,7 +60,7 @@ FACTS: dict[str, Declared] = {
     "mixing": real(low=0, high=1),
     "smoothing": real(low=0),
     "covered": integer(low=0, high="n"),
-    "algorithm": Choice(("brute", "ball", "vantage", "sample")),
+    "algorithm": Choice(("brute", "ball", "vantage", "graph", "sample")),
     "costs": Many(real(), optional=True),
     "scale": Many(real(low=0), low=2),
 }
