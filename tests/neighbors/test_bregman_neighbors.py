@@ -103,7 +103,7 @@ def test_it_travels_and_is_saved_without_pickle(algorithm, tmp_path):
     expected = model.kneighbors(Q)
     model.save(tmp_path / "index")
     opened = BregmanNeighbors.open(tmp_path / "index")
-    assert isinstance(opened.index_.points.vectors, np.memmap)
+    assert isinstance(opened.index_.points.vectors.base, np.memmap)
     assert opened.get_params()["side"] == "symmetric" and opened.divergence == "kl"
     for other in (opened, pickle.loads(pickle.dumps(model))):
         for a, b in zip(other.kneighbors(Q), expected):

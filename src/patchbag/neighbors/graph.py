@@ -228,42 +228,40 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
     m, k = distances.shape
     n, dtype = tree.bias.shape[0], tree.vectors.dtype
     values, places, expanded = np.empty(beam, dtype), np.empty(beam, np.int64), np.empty(beam, np.bool_)
-    seen, touched = np.zeros(n, np.bool_), np.empty(n, np.int32)
     keys, nodes = np.empty(len(tree.start), dtype), np.empty(len(tree.start), np.int64)
-    out, leaves = np.empty(tree.n_children.max(), dtype), np.empty(n_leaves, np.int64)
+    out, leaves = np.empty(len(tree.start), dtype), np.empty(n_leaves, np.int64)
+    entries = np.empty(n_leaves, np.int32)
+    # a point is seen if it stands at its place; one that was driven out by another is looked at twice, to no effect
+    seen = np.empty(64 * beam, np.int32)
     for i in range(m):
         centred = queries.centred[i]
-        values[:], places[:], expanded[:] = np.inf, -1, True
+        values[:], places[:], expanded[:], seen[:] = np.inf, -1, True, -1
         stats[i, 0] = _enter(tree, centred, keys, nodes, out, leaves) + added.bias.shape[0]
         stats[i, 1] = (leaves >= 0).sum()
         for y in range(added.bias.shape[0]):
             _keep(_score(added.vectors, added.bias, y, centred), n + y, values, places, expanded, False)
-        n_touched = 0
-        for leaf in leaves[: stats[i, 1]]:
-            y = tree.start[leaf]
-            seen[y], touched[n_touched] = True, y
-            n_touched += 1
-            _keep(_score(tree.vectors, graph.bias, y, centred), y, values, places, expanded, True)
+        row = entries
+        for c in range(n_leaves):
+            row[c] = tree.start[leaves[c]] if leaves[c] >= 0 else -1
         at = 0
-        while at < beam:
-            if expanded[at]:
-                at += 1
-                continue
-            expanded[at] = True
-            nearest = at + 1
-            for y in graph.edges[places[at]]:
+        while True:
+            nearest = at
+            for y in row:
                 if y < 0:
                     break
-                if not seen[y]:
-                    seen[y], touched[n_touched] = True, y
-                    n_touched += 1
+                if seen[y % len(seen)] != y:
+                    seen[y % len(seen)] = y
+                    stats[i, 0] += 1
                     to = _keep(_score(tree.vectors, graph.bias, y, centred), y, values, places, expanded, True)
                     if 0 <= to < nearest:
                         nearest = to
             at = nearest
-        stats[i, 0] += n_touched
-        for t in range(n_touched):
-            seen[touched[t]] = False
+            while at < beam and expanded[at]:
+                at += 1
+            if at == beam:
+                break
+            expanded[at] = True
+            row = graph.edges[places[at]]
         count = 0
         for b in range(beam):
             at = places[b]

@@ -83,8 +83,9 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     if manifest.get("version") != VERSION:
         raise ValueError(f"{path} has index format version {manifest.get('version')}, this patchbag reads {VERSION}")
     files = manifest.get("files", {name: f"{name}.npy" for name in manifest.get("arrays", [])})
-    # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones
-    arrays = open_arrays(path, files, "c" if memory_map else None)
+    # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones.  Slices of memmap
+    # objects take as long as a search, those of plain arrays over the same memory do not
+    arrays = {name: np.asarray(array) for name, array in open_arrays(path, files, "c" if memory_map else None).items()}
     try:
         sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
         check_tree(arrays, sizes)
