@@ -327,18 +327,6 @@ def test_tables_are_read_with_or_without_headings(tmp_path):
         read_table(tmp_path / "c.csv", 0)
 
 
-def test_boosted_neighbours_need_fewer_points_than_random_ones(tmp_path):
-    rng = np.random.default_rng(0)
-    (tmp_path / "tables").mkdir()
-    for name, n in (("synth.tr", 120), ("synth.te", 300)):
-        y = np.arange(n) % 2
-        rows = np.column_stack([rng.normal(size=(n, 2)) + 1.5 * y[:, None], y])
-        (tmp_path / "tables" / name).write_text("\n".join(" ".join(map(str, row)) for row in rows))
-    spec = {**load_experiment("piro2010/figure4_7"), "at": [0.2]}
-    rows = {row["series"]: row["mean"] for row in run_experiment(spec, tmp_path)["runs"]}
-    assert rows["UNN"] < rows["random k-NN"] + 1 and rows["MLNN"] < rows["random k-NN"] + 1
-
-
 def test_folds_are_a_cross_validation(picture_folder):
     spec = spec_of(picture_folder, {"name": "words", "recipe": "words"})
     del spec["train_per_class"]

@@ -121,15 +121,40 @@ FeaturesOption = Annotated[
 ]
 
 
-def check_pixels(text: str | None) -> int | None:
-    if text is None:
-        return None
+def raise_pixels(context: typer.Context, text: str | None) -> str | None:
+    """Read larger images while the command runs."""
+    if text is None or context.resilient_parsing:
+        return text
     from patchbag.collection.store import parse_bytes
+    from patchbag.runtime import raised_pixels
 
     try:
-        return parse_bytes(text)
+        context.with_resource(raised_pixels(parse_bytes(text)))
     except ValueError:
         raise typer.BadParameter(f"must be a number of pixels such as 200M, got {text!r}") from None
+    return text
+
+
+def choose_frame(context: typer.Context, number: int | None) -> int | None:
+    """Read that page of files that have several while the command runs."""
+    if number is not None and not context.resilient_parsing:
+        from patchbag.runtime import runtime_context
+
+        context.with_resource(runtime_context(frame=number))
+    return number
+
+
+def choose_channels(context: typer.Context, text: str | None) -> str | None:
+    """Read those channels while the command runs."""
+    if text is None or context.resilient_parsing:
+        return text
+    from patchbag.runtime import runtime_context
+
+    numbers = text.split(",")
+    if len(numbers) not in (1, 3) or not all(number.strip().isdecimal() for number in numbers):
+        raise typer.BadParameter(f"takes one number for grey, or three for colours such as 3,1,0; got {text!r}")
+    context.with_resource(runtime_context(channels=[int(number) for number in numbers]))
+    return text
 
 
 PixelsOption = Annotated[
@@ -137,9 +162,26 @@ PixelsOption = Annotated[
     typer.Option(
         "--max-pixels",
         metavar="NUMBER",
-        callback=check_pixels,
+        callback=raise_pixels,
         help="Read images of up to so many pixels, e.g. 200M, whatever memory they take; default: 160M and 1 GB.",
     ),
+]
+FrameOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0, callback=choose_frame, help="Which page of TIFF files and frame of animations is read; the first is 0."
+    ),
+]
+ChannelsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,N",
+        callback=choose_channels,
+        help="Which channels are read: one, or three such as 3,1,0.",
+    ),
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace files that are there even if patchbag has not written them.")
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 

@@ -14,7 +14,7 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_outputs
-from patchbag.cli.options import JobsOption, QuickCommand, app
+from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, QuickCommand, app
 
 THUMBNAIL = 18  # characters
 STDIN = "-"
@@ -47,6 +47,7 @@ def index(
         ),
     ] = None,
     jobs: JobsOption = -1,
+    max_pixels: PixelsOption = None,
 ) -> None:
     """Make a folder ready to be searched, or bring its index up to date."""
     started = time.perf_counter()
@@ -92,11 +93,13 @@ def search(
     page: PageOption = None,
     thumbnails: ThumbnailsOption = True,
     jobs: JobsOption = -1,
+    max_pixels: PixelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Find the images of a folder that are most like others; the index is made, or brought up to date, on the way."""
     part = None if crop is None else parse_crop(crop)
     queries = [read_query(image) for image in images]
-    check_outputs(page)
+    check_outputs(page, force=force)
     found = open_index(folder, by, jobs)
     results = found.search_many(queries, top, crop=part, diffuse=diffuse, expand=expand, verify=verify)
     good = [(name, matches) for name, matches in zip(images, results) if isinstance(matches, list)]
@@ -207,9 +210,11 @@ def duplicates(
     page: PageOption = None,
     thumbnails: ThumbnailsOption = True,
     jobs: JobsOption = -1,
+    max_pixels: PixelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Find copies of pictures in a folder: the same bytes, or resized, compressed, recoloured or cropped."""
-    check_outputs(page)
+    check_outputs(page, force=force)
     found = open_index(folder, "deep", jobs)
     from patchbag.search.duplicates import find_duplicates
 
