@@ -99,6 +99,10 @@ def search(
     """Find the images of a folder that are most like others; the index is made, or brought up to date, on the way."""
     part = None if crop is None else parse_crop(crop)
     queries = [read_query(image) for image in images]
+    if diffuse or expand:  # before a folder is described in vain
+        from patchbag.search.representations import find_representation
+
+        find_representation(by).require_angles()
     check_outputs(page, force=force)
     found = open_index(folder, by, jobs)
     results = found.search_many(queries, top, crop=part, diffuse=diffuse, expand=expand, verify=verify)

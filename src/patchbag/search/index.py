@@ -103,10 +103,8 @@ class SearchIndex(FolderIndex):
         """
         if self._encoder is None:
             raise CollectionError(f"{self.folder} has no index yet, or it is empty: call update() first")
-        if (diffuse or expand) and self.representation.metric != "cosine":
-            raise ValueError(
-                f"images by {self.representation.name!r} have no angles for diffusion or expansion to follow"
-            )
+        if diffuse or expand:
+            self.representation.require_angles()
         diffuse = self.representation.diffuse if diffuse is None else diffuse
         vectors, errors = self._queries(images, crop)
         patches = self._describe(self.names, None) if self.representation.metric == "smp" else None

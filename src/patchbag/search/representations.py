@@ -46,6 +46,11 @@ class Representation:
     version: int = 1  # counts up when the same name begins to give other vectors
     diffuse: bool = False  # whether results are ranked by diffusion unless told otherwise
 
+    def require_angles(self) -> None:
+        """ValueError unless images are compared by the angles of vectors, as diffusion and expansion do."""
+        if self.metric != "cosine":
+            raise ValueError(f"images by {self.name!r} have no angles for diffusion or expansion to follow")
+
 
 def _fisher(components: int, dimension: int) -> Callable[[], Steps]:
     def steps() -> Steps:
