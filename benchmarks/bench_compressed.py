@@ -12,6 +12,7 @@ queries, one at a time; "cold" has the file dropped from the system's memory bef
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -50,6 +51,19 @@ class Maker:
 def forget(path: Path) -> None:
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cold(path: Path, n: int, codes: CompressedVectors, queries: np.ndarray) -> float:
+    """Median seconds of a search whose vectors are on the disk alone."""
+    times = []
+    for query in queries:
+        forget(path)
+        vectors = np.memmap(path, np.float16, "r", shape=(n, WIDTH))
+        started = time.perf_counter()
+        codes.search(query, vectors, TOP)
+        times.append(time.perf_counter() - started)
+        del vectors
+    return float(np.median(times))
 
 
 def exact(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
@@ -99,6 +113,30 @@ def peers(vectors: np.ndarray, rotation: np.ndarray) -> dict[str, tuple[Callable
     return found
 
 
+def compare_searches(vectors: np.ndarray, queries: np.ndarray, with_peers: bool) -> CompressedVectors:
+    """Print size, time and recall of every search, and return the codes."""
+    truth = exact(vectors, queries)
+    started = time.perf_counter()
+    codes = CompressedVectors.fit(vectors)
+    print(f"{codes.nbytes / 1e6:.1f} MB of codes, built in {time.perf_counter() - started:.0f} s", flush=True)
+    rows: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
+        "codes": (lambda query: codes.search(query, vectors, TOP)[0], codes.nbytes / 1e6)
+    }
+    if with_peers:
+        rows |= peers(vectors, codes.rotation)
+    for name, (search, size) in rows.items():
+        seconds, recall = measure(search, queries, truth)
+        print(f"{name:28s} {size:8.1f} MB {1e3 * seconds:8.1f} ms   recall@{TOP} {recall:.3f}", flush=True)
+    estimates = [np.argsort(-codes.estimate(query))[:TOP] for query in queries]
+    alone = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(estimates, truth.tolist())])
+    print(f"without re-ranking: recall@{TOP} {alone:.3f}")
+    few = vectors[: min(len(vectors), 50_000)]
+    seconds, _ = measure(lambda query: exact(few, query[None])[0], queries[:5], truth)
+    scaled = 1e3 * seconds * len(vectors) / len(few)
+    print(f"exact products, float16 from the file: {scaled:.0f} ms (scaled from {len(few):,})")
+    return codes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -108,41 +146,19 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="measure faiss, too")
     options = parser.parse_args()
     maker, path = Maker(options.decay), options.folder / "vectors.f16"
+    shape = options.images, WIDTH
     try:
-        vectors = np.memmap(path, np.float16, "w+", shape=(options.images, WIDTH))
-        for start in range(0, len(vectors), CHUNK):
-            vectors[start : start + CHUNK] = maker.draw(min(CHUNK, len(vectors) - start), 10 + start)
-        vectors.flush()
-        vectors = np.memmap(path, np.float16, "r", shape=(options.images, WIDTH))
+        made = np.memmap(path, np.float16, "w+", shape=shape)
+        for start in range(0, len(made), CHUNK):
+            made[start : start + CHUNK] = maker.draw(min(CHUNK, len(made) - start), 10 + start)
+        made.flush()
+        del made  # what is mapped stays in memory, and the cold searches want none of it there
         queries = maker.draw(QUERIES, 1)
-        print(f"{len(vectors):,} × {WIDTH} made, {path.stat().st_size / 1e9:.1f} GB", flush=True)
+        print(f"{options.images:,} × {WIDTH} made, {path.stat().st_size / 1e9:.1f} GB", flush=True)
         with runtime_context(n_jobs=options.jobs):
-            truth = exact(vectors, queries)
-            started = time.perf_counter()
-            codes = CompressedVectors.fit(vectors)
-            print(f"{codes.nbytes / 1e6:.1f} MB of codes, built in {time.perf_counter() - started:.0f} s", flush=True)
-            rows: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
-                "codes": (lambda query: codes.search(query, vectors, TOP)[0], codes.nbytes / 1e6),
-            }
-            if options.peers:
-                rows |= peers(vectors, codes.rotation)
-            for name, (search, size) in rows.items():
-                seconds, recall = measure(search, queries, truth)
-                print(f"{name:28s} {size:8.1f} MB {1e3 * seconds:8.1f} ms   recall@{TOP} {recall:.3f}", flush=True)
-            estimates = [np.argsort(-codes.estimate(query))[:TOP] for query in queries]
-            alone = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(estimates, truth.tolist())])
-            print(f"without re-ranking: recall@{TOP} {alone:.3f}")
-            times = []
-            for query in queries[:20]:
-                forget(path)
-                started = time.perf_counter()
-                codes.search(query, vectors, TOP)
-                times.append(time.perf_counter() - started)
-            print(f"cold: {1e3 * float(np.median(times)):.1f} ms")
-            few = vectors[: min(len(vectors), 50_000)]
-            seconds, _ = measure(lambda query: exact(few, query[None])[0], queries[:5], truth)
-            scaled = 1e3 * seconds * len(vectors) / len(few)
-            print(f"exact products, float16 from the file: {scaled:.0f} ms (scaled from {len(few):,})")
+            codes = compare_searches(np.memmap(path, np.float16, "r", shape=shape), queries, options.peers)
+            gc.collect()
+            print(f"cold: {1e3 * cold(path, options.images, codes, queries[:20]):.1f} ms")
     finally:
         path.unlink(missing_ok=True)
 

@@ -29,6 +29,7 @@ up in tables: gathers are what a compiled loop without intrinsics does worst.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,19 @@ def _scan(codes: Any, low: Any, high: Any, out: Any) -> None:
                 total[i] += part[i]
         for i in range(lanes):
             out[block, i] = total[i]
+
+
+def _announce(vectors: np.ndarray, rows: np.ndarray) -> None:
+    """Tell the system which rows of a mapped file will be read, so that it reads them all at once."""
+    if not isinstance(vectors, np.memmap) or not isinstance(vectors.base, mmap.mmap):
+        return
+    if not hasattr(mmap, "MADV_WILLNEED"):
+        return
+    ahead = vectors.offset % mmap.ALLOCATIONGRANULARITY  # where the array begins in what is mapped
+    for row in rows.tolist():
+        start = ahead + row * vectors.strides[0]
+        aligned = start - start % mmap.PAGESIZE
+        vectors.base.madvise(mmap.MADV_WILLNEED, aligned, start + vectors.strides[0] - aligned)
 
 
 def leading_span(x: np.ndarray, d: int) -> np.ndarray:
@@ -162,6 +176,7 @@ class CompressedVectors:
         estimates = self.estimate(query)
         wanted = min(max(CANDIDATES, 2 * n), len(self))
         rows = np.sort(np.argpartition(-estimates, wanted - 1)[:wanted])  # in the order of the file
+        _announce(vectors, rows)
         products = np.asarray(vectors[rows], np.float32) @ np.asarray(query, np.float32)
         best = np.argsort(-products, kind="stable")[:n]
         return rows[best], products[best]
