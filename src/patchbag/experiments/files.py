@@ -28,6 +28,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pool": (("data", "recipe", "criteria", "at"), ()),
     "clusters": (("data", "train_per_class", "run"), ("name", "recipe")),
     "retrieval": (("data", "at", "run"), ("name", "by")),
+    "robustness": (("data", "versions", "run"), ("name", "by")),
     "toy": ((), ()),
     "discount": ((), ()),
     "eigenfunctions": ((), ()),
@@ -42,24 +43,16 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 ABOUT = ("kind", "title", "source", "note", "axis", "plot")
 TEXTS = (
-    *ABOUT,
-    "data",
-    "recipe",
-    "name",
-    "universal",
-    "classifier",
-    "by",
-    "figure",
-    "tree",
-    "model",
-    "points",
-    "layout",
-)
-COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected", "images_per_class")
+    *ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree", "layout", "model", "points",
+)  # fmt: skip
+COUNTS = (
+    "splits", "train_per_class", "test_per_class", "folds", "queries", "preselected", "images_per_class", "first",
+    "expand", "verify",
+)  # fmt: skip
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
-    **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at")},
+    **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at", "versions")},
     **{key: [dict] for key in ("settings", "over", "strategies", "tables")},
     "whole": ["boolean"],
     "pool": ["boolean"],

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from patchbag import __version__
+
 
 def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
     """Where the JSON file, the plot and the journal of an experiment are."""
@@ -26,7 +28,7 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     data_path, plot_path, _ = result_paths(result["name"], folder)
-    data_path.write_text(json.dumps(result, indent=1))
+    data_path.write_text(json.dumps({"patchbag": __version__, **result}, indent=1))
     runs = [r for r in result["runs"] if r.get("mean") is not None]
     if result.get("plot") == "weights":
         figure, axes = _plot_weights([r for r in runs if r.get("weights")])
@@ -44,7 +46,7 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
         axes.set_xlabel(result["axis"])
     title = textwrap.fill(result.get("title") or result["name"], int(13 * figure.get_figwidth()))
     (figure.suptitle if axes is None else axes.set_title)(title, fontsize=10)
-    figure.savefig(plot_path, dpi=130)
+    figure.savefig(plot_path, dpi=130, metadata={"Software": "patchbag"})
     plt.close(figure)
     return data_path, plot_path
 

@@ -52,6 +52,7 @@ from patchbag.experiments.neighbors import neighbor_study
 from patchbag.experiments.planes import plane_maps, risk_curves
 from patchbag.experiments.points import ripley_curves, uci_table
 from patchbag.experiments.retrieval import retrieval_table
+from patchbag.experiments.robustness import robustness_table
 from patchbag.experiments.studies import discount_curves, eigenfunctions, mixture_cost, toy_example
 from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
 
@@ -63,6 +64,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "pool": pool_curves,
     "clusters": cluster_table,
     "retrieval": retrieval_table,
+    "robustness": robustness_table,
     "toy": toy_example,
     "discount": discount_curves,
     "eigenfunctions": eigenfunctions,

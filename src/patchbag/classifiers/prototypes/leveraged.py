@@ -44,6 +44,7 @@ from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.search import nearest, nearest_others
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
+from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
 
@@ -137,7 +138,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
-        X, y = validate_data(self, X, as_labels(y), dtype=(np.float64, np.float32), ensure_min_samples=2)
+        X, y = validate_data(self, to_host(X), as_labels(y), dtype=(np.float64, np.float32), ensure_min_samples=2)
         self.classes_, codes = encode_labels(y)
         if self.kernel != "knn" and self._on_similarities() != (self.kernel == "similarity"):
             raise ValueError(
@@ -264,7 +265,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _fitted(self, X: Any) -> tuple[np.ndarray, np.ndarray, list[Voter]]:
         """Rows to vote on, class vectors of the prototypes, and what votes."""
         check_is_fitted(self, "prototypes_")
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        X = validate_data(self, to_host(X), dtype=(np.float64, np.float32), reset=False)
         rows = X[:, self.prototypes_] if self.vectors_ is None else X
         voters = list(zip(self.neighbors_, self.coefficients_, self.widths_, strict=True))
         return rows, class_vectors(self.labels_, len(self.classes_)), voters
