@@ -63,5 +63,6 @@ MATTERING = {
     "relevance": "how many patches the universal model is worth",
     "max_samples": "patches that the model is learned from",
     "kernel": "how images are compared",
-    "rounds": "training images that vote",
+    "rounds": "share or number of training images that vote",
+    "least": "images per class that vote at the least",
 }

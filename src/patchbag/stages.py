@@ -273,9 +273,11 @@ def gaussian_process(repair: bool = False) -> Steps:
 # several neighbourhoods, from close to wide, agree better with each other than one that had to be chosen
 NEIGHBORHOODS = (5, 10, 20, 40)
 KEPT = 0.5  # of the training images; less costs little
+KEPT_PER_CLASS = 25  # at the least: of few images nearly all are needed
 
 
 def prototypes(kernel: str, metric: str = "euclidean", one_versus_all: bool = False) -> Steps:
     """Votes of the nearest training images that are worth hearing (piro2010 ch. 4, 5)."""
     model = UniversalNearestNeighbors if one_versus_all else MulticlassLeveragedNeighbors
-    return [("classifier", model(NEIGHBORHOODS, kernel=kernel, metric=metric, rounds=KEPT))]
+    options: dict[str, Any] = {"kernel": kernel, "metric": metric, "rounds": KEPT, "least": KEPT_PER_CLASS}
+    return [("classifier", model(NEIGHBORHOODS, **options))]

@@ -71,6 +71,15 @@ def test_few_prototypes_are_enough_and_they_are_training_images(model, data):
 
 
 @pytest.mark.parametrize("model", BOTH)
+@pytest.mark.parametrize("k", [5, (3, 5)])
+def test_a_share_of_few_images_keeps_so_many_per_class_at_the_least(model, k, data):
+    X, y, _, _ = data
+    kept = [len(model(k, rounds=0.1, least=n, chooser="equal").fit(X, y).prototypes_) for n in (0, 3, 10, 100)]
+    assert kept == [12, 12, 30, 120]
+    assert len(model(k, rounds=7, least=10, chooser="equal").fit(X, y).prototypes_) == 7
+
+
+@pytest.mark.parametrize("model", BOTH)
 def test_noisy_labels_are_not_kept(model, data):
     X, y, _, _ = data
     wrong = np.arange(0, 120, 12)

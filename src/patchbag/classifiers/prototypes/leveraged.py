@@ -9,7 +9,8 @@ search, the number of rounds, calibration and the vote; how coefficients are lea
 :mod:`~patchbag.classifiers.prototypes.universal`'s and :mod:`~patchbag.classifiers.prototypes.multiclass`'s affair.
 
 **Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
-gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).
+gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).  A share of
+few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.
 
 **Probabilities.**  Scores have no unit of their own.  Those of left-out images are divided by half the mean difference
 between an image's own class and the others, so that they are about ±1, and
@@ -71,6 +72,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "width": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive"}), None],
         "loss": [StrOptions(set(LOSSES)), callable],
         "rounds": [POSITIVE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
+        "least": [Interval(Integral, 0, None, closed="left")],
         "chooser": [StrOptions(set(CHOOSERS))],
         "smoothing": [Interval(Real, 0, None, closed="left"), None],
         "drop_negative": ["boolean"],
@@ -102,6 +104,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         width: float | str | None = "adaptive",
         loss: str | Callable[[float], float] = "exponential",
         rounds: int | float | str = "auto",
+        least: int = 0,
         chooser: str = "once",
         smoothing: float | None = None,
         drop_negative: bool = True,
@@ -115,6 +118,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.width = width
         self.loss = loss
         self.rounds = rounds
+        self.least = least
         self.chooser = chooser
         self.smoothing = smoothing
         self.drop_negative = drop_negative
@@ -179,14 +183,16 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _candidates(self) -> tuple[float, ...]:
         return SHARES if isinstance(self.rounds, str) else (self.rounds,)
 
-    def _rounds(self, share: float, m: int) -> int:
-        whole = isinstance(share, Integral)
-        return int(share) if whole else max(1, round(share * m))
+    def _rounds(self, share: float, codes: np.ndarray) -> int:
+        if isinstance(share, Integral):
+            return int(share)
+        m, n_classes = len(codes), int(codes.max()) + 1
+        return max(1, round(share * m), min(m, self.least * n_classes))
 
     def _train(self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any) -> list[_Trained]:
         counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
         distances, neighbors = nearest_others(X, max(counts), self.metric, self.search)
-        rounds = len(X) if len(counts) > 1 else max(self._rounds(share, len(X)) for share in shares)
+        rounds = len(X) if len(counts) > 1 else max(self._rounds(share, codes) for share in shares)
         order = random.permutation(len(X))
         found = []
         for k in counts:
@@ -200,7 +206,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
-        m, most = len(codes), self._rounds(share, len(codes))
+        m, most = len(codes), self._rounds(share, codes)
         several = len(trained) > 1 and self.chooser != "equal"
         found, own = [], []
         for _, boosted, _ in trained:

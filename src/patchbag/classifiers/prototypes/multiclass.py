@@ -25,8 +25,8 @@ class MulticlassLeveragedNeighbors(LeveragedNeighbors):
 
     Parameters
     ----------
-    n_neighbors, metric, kernel, width, loss, rounds, chooser, drop_negative, search, folds, random_state : as those of
-        :class:`~patchbag.classifiers.prototypes.universal.UniversalNearestNeighbors`
+    n_neighbors, metric, kernel, width, loss, rounds, least, chooser, drop_negative, search, folds, random_state : as
+        those of :class:`~patchbag.classifiers.prototypes.universal.UniversalNearestNeighbors`
     smoothing : ε, what the pair that keeps coefficients finite counts, in examples; None for the thesis' 1
 
     Attributes

@@ -36,6 +36,7 @@ class UniversalNearestNeighbors(LeveragedNeighbors):
     width : σ of the Gaussian, ``"adaptive"``, or None for one that suits the training images
     loss : ``"exponential"``, ``"squared"``, ``"logistic"``, or the derivative of a loss, a function of one number
     rounds : T, the most prototypes: a number, a share of the training images, or ``"auto"``
+    least : prototypes per class that a share is never below
     chooser : ``"once"``, ``"boosting"`` or ``"lazy"``; ``"equal"`` is the plain k-NN rule
     smoothing : ε, weight of the pair that keeps coefficients finite; None for the thesis' 1/m
     drop_negative : drop prototypes whose coefficient for their own class is not positive
