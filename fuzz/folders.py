@@ -82,11 +82,11 @@ def prepare() -> campaign.Case:
             forge_folder(folder, {"bags": "bags.json", "neighbors": "neighbors.json"}[kind], rng)
         try:
             if kind == "bags":
-                bags = Bags.open(folder)
+                bags = Bags.load(folder)
                 answer = np.concatenate([np.asarray(bag).ravel() for bag in bags[::2]])
                 return "bags"  # any numbers are descriptors
             if kind == "neighbors":
-                answer = BregmanNeighbors.open(folder).kneighbors(X[:20], 3)[0]
+                answer = BregmanNeighbors.load(folder).kneighbors(X[:20], 3)[0]
             else:
                 with Store(folder).opened() as opened:
                     shard, entries = opened.find("feature", described)
