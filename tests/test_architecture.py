@@ -30,7 +30,7 @@ ORDER = [
     ["active"],
     ["explain"],
     ["collection"],
-    ["memory", "settings", "storage", "voc"],
+    ["groups", "irma", "memory", "settings", "storage", "voc"],
     ["stages", "advice"],
     ["recipes"],
     ["search"],

@@ -15,8 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from patchbag import cli
-from patchbag.cli import app, parse_settings, screen
+from patchbag.cli import app, screen
 from patchbag.cli.files import check_output_folder, check_outputs
+from patchbag.cli.options import parse_settings
 
 SMALL = ["--set", "statistics.mixture.n_components=3", "--set", "statistics.projection.n_components=8"]
 
