@@ -187,10 +187,10 @@ def is_raw(source: Any) -> bool:
     return isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith(RAW)
 
 
-def opened_raw(path: Path) -> Any:
+def opened_raw(path: Path, name: str) -> Any:
     """A raw file, as rawpy has it: its header is read, its pixels not yet."""
     try:
         import rawpy
     except ImportError:
-        raise ValueError("is a camera's raw file, which needs rawpy: pip install patchbag[raw]") from None
+        raise ImageError(f"{name}: is a camera's raw file, which needs rawpy: pip install patchbag[raw]") from None
     return rawpy.imread(os.fspath(path))
