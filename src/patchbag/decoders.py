@@ -182,6 +182,15 @@ def identified(file: Any, name: str) -> Image.Image:
         raise ImageError(f"{name}: is not an image in a format that can be read (it starts {start!r}){hint}") from None
 
 
+def count_pages(path: str) -> int:
+    """Pages of a TIFF file; 1 where it cannot be read."""
+    try:
+        with opened(Path(path), path) as file, identified(file, path) as image:
+            return int(getattr(image, "n_frames", 1))
+    except Exception:  # whoever reads it says what is wrong with it
+        return 1
+
+
 def is_raw(source: Any) -> bool:
     """Whether a path is named like the raw file of a camera."""
     return isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith(RAW)
