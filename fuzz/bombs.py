@@ -23,7 +23,7 @@ from pathlib import Path
 
 # the side of the largest picture that a format decodes within its budget, and how it is saved
 PICTURES = {
-    "webp": ("RGB", 6900, {"lossless": True}),
+    "webp": ("RGB", 6700, {"lossless": True}),
     "avif": ("RGB", 8000, {"speed": 10}),
     "png": ("RGB", 12600, {"compress_level": 1}),
     "gif": ("P", 8800, {}),

@@ -83,11 +83,11 @@ def prepare() -> campaign.Case:
             forge_folder(folder, "bags.json" if kind == "bags" else "neighbors.json", rng)
         try:
             if kind == "bags":
-                bags = Bags.open(folder)
+                bags = Bags.load(folder)
                 answer = np.concatenate([np.asarray(bag).ravel() for bag in bags[::2]])
                 return "bags"  # any numbers are descriptors
             if kind != "store":
-                model = BregmanNeighbors.open(folder)
+                model = BregmanNeighbors.load(folder)
                 around = model.radius_neighbors(X[:5], 1.0)[0]
                 answer = np.append(model.kneighbors(X[:20], 3)[0], np.concatenate(around))
             else:

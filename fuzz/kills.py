@@ -73,7 +73,7 @@ def check_bags(folder: Path, said: list[str]) -> None:
     from patchbag import Bags
 
     if said:
-        values = Bags.open(folder / "bags").values
+        values = Bags.load(folder / "bags").values
         assert len(np.unique(values)) == 1, "old and new arrays are mixed"
 
 

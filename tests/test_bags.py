@@ -129,11 +129,12 @@ def test_map_values_in_small_chunks_equals_one_call(bags):
 
 def test_saved_bags_open_memory_mapped(tmp_path, bags):
     bags.save(tmp_path / "b")
-    again = Bags.open(tmp_path / "b")
+    again = Bags.load(tmp_path / "b")
+    assert np.array_equal(Bags.open(tmp_path / "b").values, again.values)  # as it was once named
     assert isinstance(again.values, np.memmap) and isinstance(again.positions, np.memmap)
     assert np.array_equal(again.values, bags.values)
     assert np.array_equal(again[3], bags[3])
-    assert not isinstance(Bags.open(tmp_path / "b", memory_map=False).values, np.memmap)
+    assert not isinstance(Bags.load(tmp_path / "b", memory_map=False).values, np.memmap)
 
 
 def test_a_bag_file_larger_than_memory_is_opened_not_read(tmp_path):
@@ -141,7 +142,7 @@ def test_a_bag_file_larger_than_memory_is_opened_not_read(tmp_path):
     rows = 20_000_000  # 10 GB, as a sparse file
     np.lib.format.open_memmap(next(small.glob("values*")), "w+", np.float32, (rows, 128)).flush()
     np.save(next(small.glob("offsets*")), np.arange(0, rows + 1, 1000))
-    opened = Bags.open(small)
+    opened = Bags.load(small)
     assert opened.values.nbytes > 10**10
     assert opened[19_999].shape == (1000, 128)
 
@@ -151,9 +152,9 @@ def test_bags_of_the_first_version_of_the_folder_still_open(tmp_path, bags):
     for name in ("values", "offsets", "positions"):
         next(path.glob(f"{name}-*")).rename(path / f"{name}.npy")
     (path / "bags.json").write_text(json.dumps({"format": "patchbag-bags", "version": 1, "positions": True}))
-    assert np.array_equal(Bags.open(path).values, bags.values)
+    assert np.array_equal(Bags.load(path).values, bags.values)
     bags[:3].save(path)
-    assert len(Bags.open(path)) == 3 and not (path / "values.npy").exists()
+    assert len(Bags.load(path)) == 3 and not (path / "values.npy").exists()
 
 
 def test_a_manifest_cannot_lead_out_of_its_folder(tmp_path, bags):
@@ -162,7 +163,7 @@ def test_a_manifest_cannot_lead_out_of_its_folder(tmp_path, bags):
     manifest["files"]["values"] = "../secret.npy"
     (path / "bags.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="does not name its arrays"):
-        Bags.open(path)
+        Bags.load(path)
 
 
 def test_offsets_whose_differences_overflow_are_refused():
@@ -172,13 +173,13 @@ def test_offsets_whose_differences_overflow_are_refused():
 
 def test_mapped_bags_can_be_saved_onto_their_own_folder(tmp_path, bags):
     path = bags.save(tmp_path / "b")
-    mapped = Bags.open(path)
+    mapped = Bags.load(path)
     mapped.save(path)
-    for again in (mapped, Bags.open(path)):
+    for again in (mapped, Bags.load(path)):
         assert np.array_equal(again.values, bags.values)
         assert np.array_equal(again.positions, bags.positions)
     mapped[5:].save(path)
-    assert np.array_equal(Bags.open(path).values, bags[5:].values)
+    assert np.array_equal(Bags.load(path).values, bags[5:].values)
 
 
 def test_a_save_that_fails_leaves_the_old_bags_and_nothing_else(tmp_path, bags, monkeypatch):
@@ -196,15 +197,15 @@ def test_a_save_that_fails_leaves_the_old_bags_and_nothing_else(tmp_path, bags, 
     monkeypatch.setattr(np, "save", full_disk)
     with pytest.raises(OSError, match="no space left"):
         bags[:3].save(path)
-    assert len(Bags.open(path)) == 30
-    assert np.array_equal(Bags.open(path).values, bags.values)
+    assert len(Bags.load(path)) == 30
+    assert np.array_equal(Bags.load(path).values, bags.values)
     assert sorted(p.name for p in path.iterdir()) == before
 
 
 def test_saving_bags_without_positions_removes_those_of_the_old_ones(tmp_path, bags):
     path = bags.save(tmp_path / "b")
     Bags(bags.values, bags.offsets).save(path)
-    assert Bags.open(path).positions is None
+    assert Bags.load(path).positions is None
     assert not list(path.glob("positions*"))
 
 
@@ -221,7 +222,7 @@ def test_a_damaged_bag_folder_is_a_clear_error(tmp_path, bags, damage):
         values = next(path.glob("values*"))
         values.write_bytes(values.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"not a folder written|version 99|missing or damaged"):
-        Bags.open(path)
+        Bags.load(path)
 
 
 def test_coercion_accepts_lists_and_equal_sized_arrays_and_refuses_a_table():

@@ -431,6 +431,34 @@ def test_files_of_telephones_and_cameras_say_what_they_need(tmp_path):
         load_image(tmp_path / "x.nef")
 
 
+def test_a_photograph_of_a_telephone_is_read():
+    heif = pytest.importorskip("pillow_heif")
+    heif.register_heif_opener()
+    picture = Image.fromarray(np.tile(np.arange(0, 240, 4, dtype=np.uint8)[:, None], (1, 80)))
+    loaded = load_image(encoded(picture.convert("RGB"), "HEIF", quality=95))
+    assert np.abs(loaded.array.astype(int) - np.asarray(picture)).max() < 8
+
+
+def test_a_raw_file_of_a_camera_is_developed(tmp_path):
+    pytest.importorskip("rawpy")
+    tifffile = pytest.importorskip("tifffile")
+    levels = np.tile(np.linspace(0, 60_000, 96).astype(np.uint16), (64, 1))
+    tags = [
+        (33421, "H", 2, (2, 2), True),  # a pattern of 2×2 cells: red, green, green, blue
+        (33422, "B", 4, bytes([0, 1, 1, 2]), True),
+        (50706, "B", 4, bytes([1, 4, 0, 0]), True),
+        (50708, "s", 0, "patchbag", True),
+        (50721, "2i", 9, (1, 1, 0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1), True),
+    ]
+    path = tmp_path / "x.dng"
+    tifffile.imwrite(path, levels, photometric="cfa", extratags=tags)
+    loaded = load_image(path, max_side=None)
+    assert loaded.original_size == (96, 64) and loaded.array.shape == (64, 96)
+    assert loaded.array[32, 90] > loaded.array[32, 48] > loaded.array[32, 5]
+    with pytest.raises(ImageError, match="over the limit of 100"):
+        load_image(path, max_pixels=100)
+
+
 def test_a_large_picture_is_reduced_before_it_is_copied_and_stays_upright():
     tall = Image.fromarray(np.tile(np.linspace(0, 255, 900).astype(np.uint8), (300, 1)))
     exif = Image.Exif()

@@ -294,7 +294,8 @@ def test_forgeries_of_a_few_models_end_in_an_error_of_ours_or_a_finite_answer(mo
     monkeypatch.syspath_prepend(str(script.parent))
     import campaign
 
-    _, counts, findings = campaign.run(str(script), 60, 0, None, [], most=150)
+    counts, findings = campaign.run(str(script), 300, 0, None, [], most=150)
+    del counts["MB"]
     assert not findings and counts.total() == 150
 
 
@@ -309,6 +310,17 @@ def test_a_pipeline_that_ends_in_an_svc_or_a_logistic_regression_can_be_saved(ke
         again = storage.load(storage.save(model, tmp_path / "m"))
         assert np.array_equal(again.decision_function(given), model.decision_function(given))
         assert np.array_equal(again.predict(given), model.predict(given))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # scikit-learn 1.8 on wants CalibratedClassifierCV in its place
+@pytest.mark.parametrize("classes", [2, 3])
+def test_an_svc_with_probabilities_can_be_saved(classes, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    model = SVC(probability=True, random_state=0).fit(X, np.arange(30) % classes)
+    path = storage.save(model, tmp_path / "m")
+    assert np.array_equal(storage.load(path).predict_proba(X), model.predict_proba(X))
+    with pytest.raises(ModelFileError, match="do not fit together"):
+        storage.load(forge(path, cut("_probA", 0)))
 
 
 @pytest.mark.parametrize(

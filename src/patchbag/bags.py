@@ -10,7 +10,7 @@ An image is an unordered, variable-size set of local descriptors.  ``Bags`` hold
 It has ``len``, ``shape == (n,)`` and the indexing of a 1-D array, which is all that scikit-learn asks of a dataset:
 ``Pipeline``, ``cross_val_score``, ``GridSearchCV`` and ``train_test_split`` take it and hand on a ``Bags``.
 
-``Bags.save`` writes a folder of ``.npy`` files and ``Bags.open`` maps them into memory: a file larger than the memory
+``Bags.save`` writes a folder of ``.npy`` files and ``Bags.load`` maps them into memory: a file larger than the memory
 is opened, not read.  Bags that are picked out by an index array are a view: they remember where their rows lie, and
 ``chunks``, ``sample`` and indexing touch only what they need.  Asking for ``values`` or ``positions`` packs them all.
 """
@@ -251,9 +251,11 @@ class Bags:
         return save_bags(path, self.values, self.offsets, self.positions)
 
     @classmethod
-    def open(cls, path: str | Path, memory_map: bool = True) -> Bags:
-        """Open bags written by :meth:`save`; the descriptors stay on disk unless ``memory_map=False``."""
+    def load(cls, path: str | Path, memory_map: bool = True) -> Bags:
+        """Bags written by :meth:`save`; the descriptors stay on disk unless ``memory_map=False``."""
         return cls(*open_bags(path, memory_map))
+
+    open = load  # its name up to version 0.2
 
 
 def as_bags(X: Any) -> Bags:

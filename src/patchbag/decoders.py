@@ -182,15 +182,24 @@ def identified(file: Any, name: str) -> Image.Image:
         raise ImageError(f"{name}: is not an image in a format that can be read (it starts {start!r}){hint}") from None
 
 
+def count_pages(path: str) -> int:
+    """Pages of a TIFF file; 1 where it cannot be read."""
+    try:
+        with opened(Path(path), path) as file, identified(file, path) as image:
+            return int(getattr(image, "n_frames", 1))
+    except Exception:  # whoever reads it says what is wrong with it
+        return 1
+
+
 def is_raw(source: Any) -> bool:
     """Whether a path is named like the raw file of a camera."""
     return isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith(RAW)
 
 
-def opened_raw(path: Path) -> Any:
+def opened_raw(path: Path, name: str) -> Any:
     """A raw file, as rawpy has it: its header is read, its pixels not yet."""
     try:
         import rawpy
     except ImportError:
-        raise ValueError("is a camera's raw file, which needs rawpy: pip install patchbag[raw]") from None
+        raise ImageError(f"{name}: is a camera's raw file, which needs rawpy: pip install patchbag[raw]") from None
     return rawpy.imread(os.fspath(path))

@@ -32,7 +32,9 @@ from patchbag.decoders import ImageError
 Mode = Literal["grey", "rgb"]
 SECONDS = 5  # of processor time for one picture
 PATIENT = 60  # where a person has raised the limit of pixels
-MEMORY = 3 << 30  # of addresses, libraries and threads included
+MEMORY = 4 << 30  # of addresses beside those of the libraries: the stacks of a decoder's threads are among them
+# glibc gives the memory of a picture back when it is freed only where these are fixed
+ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20), "MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
 READY = b"ready\n"
 
 
@@ -59,14 +61,15 @@ class Helper:
     """A process that decodes."""
 
     def __init__(self) -> None:
+        if not sys.executable:
+            raise OSError("there is no Python to start")
         path = os.pathsep.join(place for place in sys.path if place)
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "patchbag.images"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # glibc gives the memory of a picture back when it is freed only where this is fixed
-            env={**os.environ, "PYTHONPATH": path, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)},
+            env={**os.environ, "PYTHONPATH": path, **ENVIRONMENT},
         )
         assert self.process.stdout is not None
         if self.process.stdout.readline() != READY:
@@ -166,12 +169,19 @@ def _limit(seconds: int, memory: int | None) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     limits = {
         resource.RLIMIT_CPU: int(used.ru_utime + used.ru_stime) + seconds,
-        resource.RLIMIT_AS: resource.RLIM_INFINITY if memory is None else memory,
+        resource.RLIMIT_AS: resource.RLIM_INFINITY if memory is None else _addresses() + memory,
     }
     for kind, soft in limits.items():
         hard = resource.getrlimit(kind)[1]
         with contextlib.suppress(ValueError, OSError):  # a limit that is lower already
             resource.setrlimit(kind, (soft, hard))
+
+
+def _addresses() -> int:
+    """Bytes of addresses that this process has taken; 0 where the system does not tell."""
+    with contextlib.suppress(OSError, AttributeError), open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def serve(load: Callable[[Request, bytes], Any]) -> None:

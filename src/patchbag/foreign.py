@@ -68,16 +68,16 @@ def check_svc(values: dict[str, Any], sizes: Sizes) -> str | None:
     """What is wrong with a saved SVC, which hands its arrays to libsvm as they are."""
     classes, vectors = sizes["C"], sizes["vectors"]
     precomputed = values["kernel"] == "precomputed"
+    likely = values.get("probability") is True or values.get("_effective_probability") is True
     sound = (
         isinstance(values["kernel"], str)
         and not values["_sparse"]
-        and values.get("probability") is not True
         and classes >= 2
         and sizes["others"] == classes - 1
         and sizes["pairs"] == classes * (classes - 1) // 2
         and int(values["_n_support"].sum()) == vectors
         and int(values["support_"].max(initial=-1)) < sizes["n"]
         and (sizes["columns"] == 0 if precomputed else (sizes["rows"], sizes["columns"]) == (vectors, sizes["d"]))
-        and sizes["pairs_a"] == sizes["pairs_b"] == 0
+        and sizes["pairs_a"] == sizes["pairs_b"] == (sizes["pairs"] if likely else 0)
     )
     return None if sound else "its arrays do not fit together"

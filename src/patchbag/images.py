@@ -236,7 +236,7 @@ def load_here(asked: decoding.Request, data: bytes) -> LoadedImage:
 def _develop(asked: decoding.Request) -> LoadedImage:
     """A camera's raw file."""
     assert asked.path is not None
-    with opened_raw(Path(asked.path)) as raw:
+    with opened_raw(Path(asked.path), asked.name) as raw:
         original = raw.sizes.iwidth, raw.sizes.iheight
         _check_size(original, asked.name, asked.max_pixels)
         half = asked.max_side is not None and max(original) >= 2 * asked.max_side

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -271,6 +272,16 @@ def test_every_command_replaces_what_it_wrote_and_nothing_else(monkeypatch, caps
             result = run(*arguments(out), *force)
             assert result.exit_code == 0, (name, result.output, result.exception)
             assert b"a year of work" not in out.read_bytes()
+
+
+def test_it_is_said_which_page_of_a_file_is_read(picture_folder, tmp_path):
+    for path in [*picture_folder.rglob("*.png")]:
+        with Image.open(path) as picture:
+            picture.save(path.with_suffix(".tif"), save_all=True, append_images=[picture.rotate(90)])
+        path.unlink()
+    options = ["-r", "words", "-j", 1, "-o", tmp_path / "x.patchbag", *SMALL]
+    assert "page 1 of each is read (--frame)" in run("train", picture_folder, *options, "--frame", 1).output
+    assert "no page 2" in str(run("train", picture_folder, *options, "--frame", 2).output)
 
 
 def test_the_limit_of_pixels_is_raised_by_every_command_that_reads_images():

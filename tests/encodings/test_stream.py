@@ -15,7 +15,7 @@ def test_a_streamed_file_holds_what_transform_gives_and_teaches(tmp_path):
     y = np.arange(60) % 2
     bags = Bags.from_list([rng.normal(i % 2, 1, (30, 4)) for i in range(60)])
     bags.save(tmp_path / "bags")
-    mapped = Bags.open(tmp_path / "bags")
+    mapped = Bags.load(tmp_path / "bags")
     statistics = UniversalStatistics(UniversalMixture(1, random_state=0))
     encoder = make_pipeline(statistics, FisherVector(), Normalizer(["power", "l2"])).fit(mapped)
     vectors = stream_vectors(encoder, mapped, tmp_path / "vectors.npy", chunk=17)

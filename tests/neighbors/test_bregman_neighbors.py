@@ -102,7 +102,7 @@ def test_it_travels_and_is_saved_without_pickle(algorithm, tmp_path):
     model = BregmanNeighbors(3, side="symmetric", algorithm=algorithm, sample=0.5, random_state=0).fit(X)
     expected = model.kneighbors(Q)
     model.save(tmp_path / "index")
-    opened = BregmanNeighbors.open(tmp_path / "index")
+    opened = BregmanNeighbors.load(tmp_path / "index")
     assert isinstance(opened.index_.points.vectors.base, np.memmap)
     assert opened.get_params()["side"] == "symmetric" and opened.divergence == "kl"
     for other in (opened, pickle.loads(pickle.dumps(model))):
@@ -115,12 +115,12 @@ def test_it_travels_and_is_saved_without_pickle(algorithm, tmp_path):
 
 def test_files_that_are_none_are_told(tmp_path):
     with pytest.raises(ValueError, match="not a folder written by"):
-        BregmanNeighbors.open(tmp_path)
+        BregmanNeighbors.load(tmp_path)
     model = BregmanNeighbors().fit(X[:50])
     model.save(tmp_path / "a")
     next((tmp_path / "a").glob("points.rows*")).write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"points\.rows-\w+\.npy is missing or damaged"):
-        BregmanNeighbors.open(tmp_path / "a")
+        BregmanNeighbors.load(tmp_path / "a")
     model = BregmanNeighbors(algorithm="ball", leaf_size=4).fit(X[:50])
     for name, value in (("tree.child", 10**6), ("tree.order", -1), ("tree.stop", 51), ("leaves.node", 10**6)):
         model.save(tmp_path / "c")
@@ -129,7 +129,7 @@ def test_files_that_are_none_are_told(tmp_path):
         forged[0] = value
         np.save(file, forged)
         with pytest.raises(ValueError, match=f"{name} has a value"):
-            BregmanNeighbors.open(tmp_path / "c")
+            BregmanNeighbors.load(tmp_path / "c")
     quartic = Generator("quartic", lambda x: (x**4).sum(-1), lambda x: 4 * x**3, lambda y: np.cbrt(y / 4))
     with pytest.raises(TypeError, match="quartic is made of functions"):
         BregmanNeighbors(divergence=quartic).fit(X[:50]).save(tmp_path / "b")
@@ -143,7 +143,7 @@ def test_mahalanobis_is_searched_by_trees_and_saved(tmp_path):
     full = (((Q[:, None] - X) ** 2) * np.arange(1.0, 9.0)).sum(axis=2)
     expected = np.argsort(full, axis=1, kind="stable")[:, :5]
     model.save(tmp_path / "m")
-    for one in (model, BregmanNeighbors.open(tmp_path / "m")):
+    for one in (model, BregmanNeighbors.load(tmp_path / "m")):
         np.testing.assert_array_equal(one.kneighbors(Q)[1], expected)
 
 
@@ -190,7 +190,7 @@ def test_trees_find_all_points_within_a_radius(algorithm, side, tmp_path):
     model = BregmanNeighbors(2, side=side, algorithm=algorithm, radius=0.05, smoothing=0.0, random_state=0).fit(X)
     plain = BregmanNeighbors(2, side=side, algorithm="brute", radius=0.05, smoothing=0.0).fit(X)
     model.save(tmp_path / "index")
-    for one in (model, BregmanNeighbors.open(tmp_path / "index")):
+    for one in (model, BregmanNeighbors.load(tmp_path / "index")):
         for radius in (None, 0.0, 0.3, np.inf):
             for found, expected in zip(one.radius_neighbors(Q, radius), plain.radius_neighbors(Q, radius)):
                 for a, b in zip(found, expected):

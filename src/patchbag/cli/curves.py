@@ -12,6 +12,7 @@ import numpy as np
 
 from patchbag import __version__
 from patchbag.active.simulation import LearningCurves, simulate
+from patchbag.replacing import replacing
 
 
 def learning_curves(
@@ -92,5 +93,6 @@ def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: st
         for name, scores in curves.scores.items()
     }
     whole = {"patchbag": __version__, "title": title, "n_labels": curves.n_labels.tolist(), "curves": data}
-    data_path.write_text(json.dumps(whole, indent=1))
+    with replacing(data_path) as file:
+        file.write(json.dumps(whole, indent=1).encode())
     return plot_path, data_path

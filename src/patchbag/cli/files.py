@@ -122,6 +122,17 @@ def describe_images(images: Any, features: Any) -> Any:
     with screen.counting("describing images", len(images)) as step:
         described = images.describe(features, progress=lambda done, total: step())
     screen.list_failures(described.failures, len(images))
+    from patchbag.decoders import FORMATS, count_pages
+    from patchbag.runtime import current_runtime
+
+    scans = [path for path in images.paths if path.lower().endswith(FORMATS["TIFF"])][:SAMPLE]
+    several = sum(count_pages(path) > 1 for path in scans)
+    if several:
+        screen.say(
+            f"{several} of {len(scans)} TIFF files that were looked at have several pages: page "
+            f"{current_runtime().frame} of each is read (--frame)",
+            "yellow",
+        )
     flat = without_contrast(described.bags)
     if flat:
         screen.say(

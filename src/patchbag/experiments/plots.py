@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from patchbag import __version__
+from patchbag.replacing import replacing
 
 
 def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
@@ -28,7 +29,8 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     data_path, plot_path, _ = result_paths(result["name"], folder)
-    data_path.write_text(json.dumps({"patchbag": __version__, **result}, indent=1))
+    with replacing(data_path) as file:
+        file.write(json.dumps({"patchbag": __version__, **result}, indent=1).encode())
     runs = [r for r in result["runs"] if r.get("mean") is not None]
     if result.get("plot") == "weights":
         figure, axes = _plot_weights([r for r in runs if r.get("weights")])

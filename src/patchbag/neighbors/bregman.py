@@ -232,7 +232,7 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         self.index_.save(path, params)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> BregmanNeighbors:
+    def load(cls, path: str | os.PathLike[str]) -> BregmanNeighbors:
         """The index that :meth:`save` wrote."""
         index, params = NeighborIndex.open(path)
         generator = index.points.form.generator
@@ -245,3 +245,5 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         d = index.points.rows.shape[1]
         found.n_features_in_, found.n_samples_fit_ = d, len(index.points)
         return found
+
+    open = load  # its name up to version 0.2
