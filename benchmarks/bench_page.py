@@ -44,11 +44,11 @@ def made(n: int, classes: int = 15, d: int = 1280) -> tuple[np.ndarray, np.ndarr
 def described(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of a folder under the recipe that the page has by default, and its labels."""
     from patchbag import open_collection, runtime_context
-    from patchbag.page.describing import make_pipeline
+    from patchbag.page.describing import make_categorizer
 
     with runtime_context(n_jobs=-1, seed=0):
         images = open_collection(folder).labelled()
-        pipeline = make_pipeline("deep-pool", None, 0)
+        pipeline = make_categorizer("deep-pool", None, None, 0).pipeline()
         found = images.describe(pipeline["features"])
         X = pipeline[:-1].fit_transform(found.bags)
     return X, np.unique(images.labels[found.kept], return_inverse=True)[1]

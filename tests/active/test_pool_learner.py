@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.active.representatives import GrowingClusters, group_sums, representative_utilities
-from patchbag.classifiers.beliefs import RIDGE, PoolBeliefs, diffused_weights
+from patchbag.classifiers.beliefs import RIDGE, PoolBeliefs, diffused_weights, grown_factor
 from patchbag.similarity.graph.choice import directions, one_hot, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, unit_rows
 
@@ -58,6 +58,26 @@ def test_the_classifier_is_the_ridge_regression_of_the_text(trust):
     )
 
 
+def test_a_factor_that_grows_is_the_one_of_the_whole():
+    rows = np.random.default_rng(0).normal(size=(12, 20))
+    whole = rows @ rows.T
+    factor = np.empty((0, 0))
+    for n in (1, 5, 6, 12):
+        factor = grown_factor(factor, whole[len(factor) : n, :n])
+    np.testing.assert_allclose(factor, np.linalg.cholesky(whole), atol=1e-10)
+
+
+def test_labels_one_at_a_time_teach_what_they_teach_together():
+    images = some(3)
+    together, alone = taught(images), taught(images[:4])
+    for image in images[4:]:
+        alone.classifier()
+        alone.remaining_variance()
+        alone.learn(image, Y[image])
+    np.testing.assert_allclose(alone.classifier(), together.classifier(), atol=1e-4)
+    np.testing.assert_allclose(alone.remaining_variance(), together.remaining_variance(), atol=1e-5)
+
+
 def test_left_out_scores_are_those_of_a_classifier_without_the_labels():
     images = some(4)
     beliefs = taught(images)
@@ -102,7 +122,7 @@ def test_the_variance_that_labels_leave_is_that_of_the_kernel():
     kernel = features @ features.T
     known = kernel[np.ix_(images, images)] + np.diag(own[images] + 0.01)
     left = np.diagonal(kernel) - np.einsum("ij,ij->j", kernel[images], np.linalg.solve(known, kernel[images]))
-    np.testing.assert_allclose(beliefs.remaining_variance(0.01), left / (1 - own), atol=1e-4)
+    np.testing.assert_allclose(beliefs.remaining_variance(), left / (1 - own), atol=1e-4)
 
 
 # --- which image next ------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_new_files_appear_by_themselves_and_are_told_of(real):
 def test_a_file_that_kills_its_reader_is_set_aside(tmp_path, monkeypatch):
     """The child dies at one file; the others are described all the same."""
     reports = []
-    child = Child(tmp_path, "deep-pool", None, tmp_path, 1)
+    child = Child(tmp_path, ("deep-pool", None, None), tmp_path, 1)
 
     def run(named, block):
         done = []
@@ -200,3 +200,19 @@ def test_a_file_that_kills_its_reader_is_set_aside(tmp_path, monkeypatch):
     failed = {int(number) for report in reports for number in report["failed"]}
     done = {number for report in reports for number in report["done"]}
     assert failed == {7} and done == set(range(200)) - {7}
+
+
+def test_settings_of_a_recipe_reach_the_description_and_the_model(tmp_path, folder):
+    page = Page(
+        folder,
+        recipe="deep-pool",
+        settings={"features__max_side": 64},
+        watch=False,
+        store=tmp_path / "store",
+        jobs=1,
+    )
+    try:
+        assert page.categorizer().pipeline()["features"].max_side == 64
+        assert page._recipe[2] == {"features__max_side": 64}
+    finally:
+        page.database.close()

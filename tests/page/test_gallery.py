@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from page.pages import N, truth
+from page.conftest import opened
+from page.pages import N, made_page, truth
+from patchbag.page import session
 
 
 def ids(client, **query):
@@ -92,3 +94,19 @@ def test_the_map_keeps_together_what_is_alike(taught):
     far = ((xy[:, None] - xy) ** 2).sum(axis=2) + 9 * np.eye(N)
     assert np.mean(far.argmin(axis=1) % 3 == np.arange(N) % 3) > 0.9
     assert xy.min() >= 0 and xy.max() <= 1
+
+
+def test_images_beyond_the_pool_lie_among_those_like_them(folder, monkeypatch):
+    monkeypatch.setattr(session, "POOL", 40)
+    with opened(made_page(folder)) as client:
+        client.get("/api/map")
+        end = time.monotonic() + 60
+        while (found := client.get("/api/map").json()).get("method") != "t-SNE":
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert sorted(found["ids"]) == list(range(N)) and len(client.page.model.pool.ids) == 40
+        xy = np.column_stack([found["x"], found["y"]])
+        of = np.array(found["ids"]) % 3
+        beyond = np.arange(N) >= 40
+        far = np.linalg.norm(xy[beyond][:, None] - xy[~beyond], axis=2)
+        assert (of[~beyond][far.argmin(axis=1)] == of[beyond]).mean() > 0.9

@@ -6,6 +6,7 @@ import numpy as np
 
 from page.conftest import opened
 from page.pages import made_page
+from patchbag.page.album import Album
 
 
 def labels(client, ids=(0, 1, 2)):
@@ -155,3 +156,25 @@ def test_classes_come_and_go_faster_than_the_model_learns(taught):
     assert taught.page.model.idle()
     names = [taught.page.album.classes[c]["name"] for c in taught.page.model.predictions.best.tolist()]
     assert names == [f"turn 5, {i % 3}" for i in range(len(names))]
+
+
+def test_a_label_that_is_kept_is_not_doubted_again(taught, folder):
+    number = {row["name"]: row["id"] for row in taught.get("/api/classes").json()["classes"]}
+    taught.post("/api/labels", json={"ids": [0], "label": number["forest"]})  # it is a beach
+    assert taught.page.model.idle()
+
+    def doubted():
+        found = [item["id"] for item in taught.get("/api/check/errors").json()["items"]]
+        assert found == taught.get("/api/images", params={"filter": "wrong"}).json()["ids"]
+        return found
+
+    assert doubted() == [0]
+    assert taught.post("/api/check/confirm", json={"ids": [0, 59]}).json()["changed"] == 1
+    assert doubted() == []
+    assert Album(folder, taught.page.database).kept == {0: number["forest"]}  # it is on disk
+    taught.post("/api/undo", json={})
+    assert doubted() == [0]
+    taught.post("/api/redo", json={})
+    assert doubted() == []
+    taught.post("/api/labels", json={"ids": [0], "label": number["coast"]})  # another label has not been looked at
+    assert taught.page.model.idle() and doubted() == [0]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from page.conftest import opened
-from page.pages import N, made_page, truth
+from page.pages import N
 from patchbag.page import client as client_module
 from patchbag.page import formats
 from patchbag.page.client import PageClient, PageError
@@ -128,54 +124,15 @@ def test_the_api_describes_itself_and_the_document_names_every_route(client):
     assert len(paths) > 30 and not missing, missing
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
-    """A server of its own, where one is installed."""
-    pytest.importorskip("psycopg")
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    tools = found[-1].parent if found else Path(shutil.which("initdb") or "").parent
-    if not (tools / "initdb").is_file() or not (tools / "postgres").is_file():
-        pytest.skip("there is no Postgres on this machine")
-    place = tmp_path_factory.mktemp("postgres")
-    user = []
-    if os.getuid() == 0:  # Postgres does not run as root
-        if shutil.which("runuser") is None or shutil.which("postgres") is None:
-            pytest.skip("Postgres does not run as root")
-        shutil.chown(place, "postgres")
-        for above in place.parents[:3]:
-            above.chmod(0o755)
-        user = ["runuser", "-u", "postgres", "--"]
-    run = {"cwd": place, "check": True, "capture_output": True}
-    subprocess.run([*user, tools / "initdb", "-D", place / "data", "-U", "patchbag", "-A", "trust", "--no-sync"], **run)
-    options = ["-k", str(place), "-c", "listen_addresses=", "-c", "fsync=off"]
-    server = subprocess.Popen(
-        [*user, tools / "postgres", "-D", place / "data", *options], cwd=place, stderr=subprocess.DEVNULL
-    )
-    try:
-        end = time.time() + 30
-        while not (place / ".s.PGSQL.5432").exists():
-            assert time.time() < end and server.poll() is None
-            time.sleep(0.05)
-        time.sleep(0.3)
-        yield f"postgresql://patchbag@/postgres?host={place}"
-    finally:
-        server.terminate()
-        server.wait(20)
-
-
-def test_a_team_labels_in_postgres(postgres, folder):
-    with opened(made_page(folder, database=postgres)) as client:
-        for who in ("Ann", "Bo"):
-            page = PageClient(f"http://127.0.0.1:{client.port}", person=who)
-            question = page.ask()
-            for _ in range(5):
-                image = question["image"]["id"]
-                question = page.answer(image, truth(image))
-        page.label([image], "another")
-        page.undo()
-        before = client.page.album.label.tolist()
-        with pytest.raises(ValueError, match="another patchbag serve"):
-            made_page(folder, database=postgres)
-    with opened(made_page(folder, database=postgres)) as client:
-        assert client.page.album.label.tolist() == before and sum(label >= 0 for label in before) == 10
-        assert client.get("/api/state").json()["people"] == ["Ann", "Bo"]
+def test_every_route_that_answers_json_says_what_it_answers(client):
+    paths = client.get("/api/openapi.json").json()["paths"]
+    described, silent = 0, []
+    for path, methods in paths.items():
+        for method, said in methods.items():
+            (reply,) = (reply for status, reply in said["responses"].items() if status.startswith("2"))
+            content = reply.get("content", {}).get("application/json")
+            described += content is not None and "$ref" in content["schema"]
+            if content is not None and "$ref" not in content["schema"]:
+                silent.append(f"{method} {path}")
+            assert said["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")
+    assert described == 40 and not silent, (described, silent)

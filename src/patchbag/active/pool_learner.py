@@ -33,7 +33,7 @@ from patchbag.active.representatives import GrowingClusters, representative_util
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.runtime import check_random_state
-from patchbag.similarity.graph.choice import NOISE, soften
+from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
 
 RULES = ("representative", "random", "margin")
@@ -247,5 +247,5 @@ class PoolLearner(LabelledPool):
         if not self.labels_:
             return np.ones(n)
         wrong = 1.0 - self.beliefs_.probabilities().max(axis=1) if len(self._columns) > 1 else np.zeros(n)
-        unreached = self.unseen_share() * self.beliefs_.remaining_variance(NOISE)
+        unreached = self.unseen_share() * self.beliefs_.remaining_variance()
         return unreached + (1.0 - unreached) * wrong

@@ -23,6 +23,7 @@ question are much like those of the last, and a question costs a few products of
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from patchbag.similarity.graph.image_graph import unit_rows
 
@@ -73,12 +74,8 @@ class GrowingClusters:
 
 def group_sums(rows: np.ndarray, of: np.ndarray, n: int) -> np.ndarray:
     """(n, q) sums of the ``rows (N, q)`` of each of n groups, ``of (N,)``."""
-    counts = np.bincount(of, minlength=n)
-    filled = np.flatnonzero(counts)
-    starts = (np.cumsum(counts) - counts)[filled]
-    sums = np.zeros((n, rows.shape[1]), rows.dtype)
-    sums[filled] = np.add.reduceat(rows[np.argsort(of, kind="stable")], starts, axis=0)
-    return sums
+    member = csr_matrix((np.ones(len(of), rows.dtype), of, np.arange(len(of) + 1)), shape=(len(of), n))
+    return np.asarray(member.T @ rows)
 
 
 def _squared_distances(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:

@@ -31,8 +31,9 @@ others, so that little is left to learn: the best sharpness of Scene-15, COREL-1
 of the demonstration, from one to four labels per class, goes from 8 to 17.  Hence the narrow prior, ``SPREAD``.
 
 **Cost** for N images, m eigenvectors, d dimensions, n labels: a Cholesky factor, d³/3, for each ρ once; N (m + 2d) C
-per answer; ``FOLDS`` times about that when the number of labels has grown by a tenth.  In large pools ``TAUGHT`` images
-teach the classifier, and speak for all.
+per answer, for both matrices of the labels are factored once and their factors grow with every label, n (n + m) C;
+``FOLDS`` times about that when the number of labels has grown by a tenth.  In large pools ``TAUGHT`` images teach the
+classifier, and speak for all.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ DISTRUST = 3.0
 SPREAD = 0.3
 TAUGHT = 10_000
 CHOOSING = 1_000  # of these, where the weight of their word is chosen
+BLOCK = 1_000  # labels that are diffused at a time
 GROWTH = 1.1  # of the number of labels, from which on everything is chosen anew
 
 
@@ -89,7 +91,7 @@ class PoolBeliefs:
         ridge = np.float32(RIDGE) * np.eye(len(moment), dtype=np.float32)
         self._factors = {t: cho_factor(np.float32(t) * moment + ridge, lower=True, check_finite=False) for t in TRUST}
         self._solved = {t: np.empty((0, len(moment)), np.float32) for t in TRUST}
-        self._product = (TRUST[0], np.empty((0, 0), np.float32))
+        self._factor = (TRUST[0], np.empty((0, 0), np.float32))
         self._diffuse_with(USUAL[0])
         self._chosen_at = 0
         self._scores: np.ndarray | None = None
@@ -98,7 +100,8 @@ class PoolBeliefs:
         self.alpha = alpha
         self.basis = DiffusionBasis.from_graph(self.graph, alpha)
         self.features = self.basis.features.astype(np.float32)
-        self._explained = (0.0, np.empty((0, self.features.shape[1])), np.zeros(len(self.graph)))
+        # L⁻¹Φ, L⁻¹T and the diagonal of K L⁻ᵀL⁻¹K, L being the Cholesky factor of the kernel of the labels
+        self._diffused = (np.empty((0, self.features.shape[1])), np.empty((0, 0)), np.zeros(len(self.graph)))
         self._teachers = self.features if len(self._taught) == len(self.graph) else self.features[self._taught]
 
     @property
@@ -120,16 +123,17 @@ class PoolBeliefs:
             known = self._solved[trust] = np.vstack([known, more])
         return known
 
-    def _products(self, trust: float) -> np.ndarray:
-        """(n, n) X A⁻¹ X' of the labelled images X; grown where it is known for the labels before."""
-        of, known = self._product
-        rows, solved, n = self.graph.vectors[self.images], self._solutions(trust), len(known) if of == trust else 0
+    def _corrected(self, weights: np.ndarray) -> np.ndarray:
+        """Weights (d, C) that the factor of ρ gives, with what the labelled images change (see ``_correction``)."""
+        of, factor = self._factor
+        rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
+        n = len(factor) if of == self.trust else 0
         if n < len(rows):
-            more = rows[n:] @ solved.T
-            old = known if n else np.empty((0, 0), np.float32)
-            known = np.vstack([np.hstack([old, more[:, :n].T]), more])
-            self._product = (trust, known)
-        return known
+            product = rows[n:] @ solved.T
+            product[:, n:] += np.eye(len(rows) - n, dtype=product.dtype) / (1.0 - self.trust)
+            factor = grown_factor(factor[:n, :n], product)
+            self._factor = (self.trust, factor)
+        return np.asarray(weights - solved.T @ cho_solve((factor, True), rows @ weights, check_finite=False))
 
     def scores(self) -> np.ndarray:
         """(N, C) scores of the linear classifier; there must be a label."""
@@ -143,55 +147,61 @@ class PoolBeliefs:
         """(N, C) calibrated probabilities."""
         return soften(self.scores().astype(float), np.exp(self.sharpness.log))
 
-    def remaining_variance(self, noise: float) -> np.ndarray:
+    def _diffuse(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the labels so far make of the pool, taken further where there are new ones."""
+        rows, said, seen = self._diffused
+        if len(rows) < len(self.images):
+            said = np.pad(said, ((0, 0), (0, self.n_classes - said.shape[1])))
+            for start in range(len(rows), len(self.images), BLOCK):
+                new = self.images[start : start + BLOCK]
+                targets = (self.codes[start : start + BLOCK, None] == np.arange(self.n_classes)).astype(float)
+                features = self.basis.features[new].astype(float)
+                before = rows @ features.T
+                kernel = features @ features.T + np.diag(self.basis.own[new] + NOISE) - before.T @ before
+                both = np.hstack([features - before.T @ rows, targets - before.T @ said])
+                more = solve_triangular(np.linalg.cholesky(kernel), both, lower=True, check_finite=False)
+                rows = np.vstack([rows, more[:, : rows.shape[1]]])
+                said = np.vstack([said, more[:, rows.shape[1] :]])
+                reached = self.features @ rows[start:].T.astype(np.float32)
+                seen = seen + np.einsum("ij,ij->i", reached, reached)
+            self._diffused = (rows, said, seen)
+        return self._diffused
+
+    def remaining_variance(self) -> np.ndarray:
         """(N,) share of the variance under the diffusion kernel that the labels leave, own part left aside."""
-        known, explained, seen = self._explained
-        if known != noise:
-            explained, seen = explained[:0], np.zeros(len(self.graph))
-        new = self.images[len(explained) :]
-        if len(new):
-            # further rows of L⁻¹Φ, L being the Cholesky factor of the kernel of the labels
-            features = self.basis.features[new].astype(float)
-            before = explained @ features.T
-            kernel = features @ features.T + np.diag(self.basis.own[new] + noise) - before.T @ before
-            factor = np.linalg.cholesky(kernel)
-            rows = solve_triangular(factor, features - before.T @ explained, lower=True, check_finite=False)
-            more = self.features @ rows.T.astype(np.float32)
-            seen = seen + np.einsum("ij,ij->i", more, more)
-            self._explained = (noise, np.vstack([explained, rows]), seen)
         whole = np.maximum(1.0 - self.basis.own, 1e-12)
-        return np.asarray(np.clip(1.0 - seen / whole, 0.0, 1.0))
+        return np.asarray(np.clip(1.0 - self._diffuse()[2] / whole, 0.0, 1.0))
 
     def classifier(self) -> np.ndarray:
         """Weights (d, C) of the linear classifier."""
-        moment, true = self._targets(np.arange(len(self.images)), self.codes)
-        rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
-        sums = np.float32(self.trust) * moment + rows.T @ true
-        weights = cho_solve(self._factors[self.trust], sums, check_finite=False)
-        return np.asarray(weights - solved.T @ _correction(self._products(self.trust), rows @ weights, self.trust))
+        sums = self._moment(self._soft_targets(self.images, self._diffused_weights()))
+        sums = np.float32(self.trust) * sums + self.graph.vectors[self.images].T @ _true_targets(self.codes)
+        return self._corrected(cho_solve(self._factors[self.trust], sums, check_finite=False))
 
     def shares(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Images that teach (m,), labelled ones first, and what each says (m, C) of a prepared vector ``x (d,)``: its
         scores are their sum.
         """
-        soft, true = self._soft_targets(self.images, self.codes), _true_targets(self.codes)
-        rows, solved = self.graph.vectors[self.images], self._solutions(self.trust)
-        whole = cho_solve(self._factors[self.trust], x, check_finite=False)[:, None]
-        inverse = (whole - solved.T @ _correction(self._products(self.trust), rows @ whole, self.trust))[:, 0]
-        taught = np.float32(self.trust) * self._speaks_for * (self._vectors @ inverse)[:, None] * soft
-        return np.concatenate([self.images, self._taught]), np.vstack([(rows @ inverse)[:, None] * true, taught])
+        soft, true = self._soft_targets(self.images, self._diffused_weights()), _true_targets(self.codes)
+        inverse = self._corrected(cho_solve(self._factors[self.trust], x[:, None], check_finite=False))
+        taught = np.float32(self.trust) * self._speaks_for * (self._vectors @ inverse) * soft
+        return np.concatenate([self.images, self._taught]), np.vstack(
+            [(self.graph.vectors[self.images] @ inverse) * true, taught]
+        )
 
-    def _targets(self, labels: np.ndarray, codes: np.ndarray, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Σ x q' (d, C) over the images without a label, and q (n, C) of those with one; from one in ``every`` image
-        that teaches.
-        """
-        soft = self._soft_targets(self.images[labels], codes, every)
-        return self._speaks_for * np.float32(every) * (self._vectors[::every].T @ soft), _true_targets(codes)
+    def _moment(self, soft: np.ndarray, every: int = 1) -> np.ndarray:
+        """Σ x q' (d, C) over the images without a label, from one in ``every`` that teaches."""
+        return np.asarray(self._speaks_for * np.float32(every) * (self._vectors[::every].T @ soft))
 
-    def _soft_targets(self, images: np.ndarray, codes: np.ndarray, every: int = 1) -> np.ndarray:
-        """(m, C) q of the images that teach, given labels of some; 0 for those with one."""
+    def _diffused_weights(self) -> np.ndarray:
+        """``diffused_weights`` of all labels."""
+        rows, said, _ = self._diffuse()
+        return np.asarray(rows.T @ said / np.bincount(self.codes), dtype=np.float32)
+
+    def _soft_targets(self, images: np.ndarray, weights: np.ndarray, every: int = 1) -> np.ndarray:
+        """(m, C) q of the images that teach, given diffused weights; 0 for ``images``, which have a label."""
         taught = self._taught[::every]
-        soft = soften(directions(self._teachers[::every] @ diffused_weights(self.basis, images, codes)), SOFTNESS)
+        soft = soften(directions(self._teachers[::every] @ weights), SOFTNESS)
         soft -= np.float32(1.0 / soft.shape[1])
         place = np.minimum(np.searchsorted(taught, images), len(taught) - 1)
         soft[place[taught[place] == images]] = 0.0
@@ -225,7 +235,9 @@ class PoolBeliefs:
         scores = {trust: [np.empty((0, self.n_classes))] for trust in TRUST}
         for inside, outside in self._left_out_parts():
             kept, codes = np.unique(self.codes[inside], return_inverse=True)
-            moment, true = self._targets(inside, codes, max(1, len(self._taught) // CHOOSING))
+            images, every = self.images[inside], max(1, len(self._taught) // CHOOSING)
+            soft = self._soft_targets(images, diffused_weights(self.basis, images, codes), every)
+            moment, true = self._moment(soft, every), _true_targets(codes)
             for trust, solved in solutions.items():
                 predicted = solved @ (np.float32(trust) * moment + rows[inside].T @ true)
                 product = products[trust]
@@ -251,6 +263,16 @@ class PoolBeliefs:
             if len(outside) and len(np.unique(self.codes[inside])) > 1:
                 found.append((inside, outside))
         return found
+
+
+def grown_factor(factor: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Lower Cholesky factor (n + k, n + k) of a matrix whose first n rows have the ``factor (n, n)``, and whose other
+    rows are ``rows (k, n + k)``.
+    """
+    n = len(factor)
+    across = solve_triangular(factor, rows[:, :n].T, lower=True, check_finite=False).T if n else rows[:, :0]
+    corner = np.linalg.cholesky(rows[:, n:] - across @ across.T)
+    return np.vstack([np.pad(factor, ((0, 0), (0, len(rows)))), np.hstack([across, corner])])
 
 
 def _true_targets(codes: np.ndarray) -> np.ndarray:

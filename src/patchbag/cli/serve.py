@@ -11,7 +11,18 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import machine
-from patchbag.cli.options import CacheOption, FeaturesOption, JobsOption, RecipeOption, SeedOption, app
+from patchbag.cli.options import (
+    CacheOption,
+    FeaturesOption,
+    JobsOption,
+    PixelsOption,
+    RecipeOption,
+    SeedOption,
+    SetOption,
+    app,
+    make_categorizer,
+    parse_settings,
+)
 
 
 @app.command()
@@ -27,8 +38,10 @@ def serve(
     ] = None,
     recipe: RecipeOption = "deep-pool",
     features: FeaturesOption = None,
+    settings: SetOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Sort, label, search and check a folder of images in the browser."""
@@ -38,13 +51,14 @@ def serve(
     from patchbag.page.safety import HERE, new_token
     from patchbag.page.session import Page
 
+    make_categorizer(recipe, features, settings, seed)  # a name that is none is said before anything is opened
     names = None if features is None else features.split(",")
     with machine(jobs, cache, seed):
         listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         port = listening.getsockname()[1]
-        page = Page(folder, db, recipe=recipe, features=names, seed=seed, jobs=jobs)
+        page = Page(folder, db, recipe=recipe, features=names, settings=parse_settings(settings), seed=seed, jobs=jobs)
         for remark in page.remarks:
             screen.say(remark, "yellow")
         token = hashed = None

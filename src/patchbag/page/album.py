@@ -4,24 +4,26 @@
 **Labels.**  Everybody has a say on every image.  The label of an image is the one that was given last; where people
 said different things they disagree, which stays known.  A skip is to have said that there is no label to give.
 
-All changes go through :meth:`Album.change`: first the database, then memory, then whoever listens.
+All changes go through :meth:`Album.change`: first the database, then memory, then whoever listens.  What other servers
+of the database change comes in by :meth:`Album.catch_up`, at the latest before anything is changed here.
 """
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import select
 
 from patchbag.collection.folder import CollectionError, is_class_name
 from patchbag.page import sorting
-from patchbag.page.database import Database, classes, images, votes
-from patchbag.page.journal import DONE, UNDONE, Action, Change, Journal, inverse, name_bytes
+from patchbag.page.database import Database, classes, kept, votes
+from patchbag.page.inventory import Inventory
+from patchbag.page.journal import DONE, UNDONE, Action, Change, Journal, inverse, read_changes
 
 NOBODY = ("folder", "labels.csv")  # labels that no person gave: they disagree with nobody
 COLORS = (
@@ -34,46 +36,38 @@ Vote = tuple[int | None, float]
 Listener = Callable[[list[tuple[int, int, int]], int], None]
 
 
-class Album:
+class Album(Inventory):
     """Images are numbered from 0 on, for good; so are classes.
 
     Attributes
     ----------
-    names : paths in the folder ; digests : of their contents, None where not known yet
-    size, modified : of the files ; gone (n,) : which files are not there now ; broken : {image: what is wrong with it}
     label (n,) : class of each image, -1 for none ; skipped (n,)
     votes : {image: {person: (class or None, when)}}
+    kept : {image: class} of labels that are right although the model disagrees
     disagreements : images of which people say different things
     classes : {id: {"name", "color", "key", "position"}}
     version : number of changes so far
     """
 
     def __init__(self, root: Path, database: Database) -> None:
-        self.root = root
-        self.database = database
+        super().__init__(root, database)
         self.journal = Journal(database)
-        self.lock = threading.RLock()
         self.listeners: list[Listener] = []
         self.version = 0
-        self.broken: dict[int, str] = {}
-        self.shape: dict[int, tuple[int, int]] = {}
         self._at = 0.0
+        self._next_class = 0
         self._load()
 
     def _load(self) -> None:
-        rows = self.database.rows(select(images).order_by(images.c.id))
-        self.names = [row.name.decode("utf-8", "surrogateescape") for row in rows]
-        self.digests: list[str | None] = [row.digest for row in rows]
-        self.size = np.array([row.size or 0 for row in rows], np.int64)
-        self.modified = np.array([row.modified or 0 for row in rows], np.int64)
-        self.gone = np.array([row.gone for row in rows], bool)
-        self.label = np.full(len(rows), -1, np.int32)
-        self.skipped = np.zeros(len(rows), bool)
+        self._seen = self.database.latest() if self.database.shared else 0
+        self.label, self.skipped = np.empty(0, np.int32), np.empty(0, bool)
+        self._load_files()
         self.classes: dict[int, dict[str, Any]] = {
             row.id: {"name": row.name, "color": row.color, "key": row.key, "position": row.position}
             for row in self.database.rows(select(classes).order_by(classes.c.id))
         }
         self.votes: dict[int, dict[str, Vote]] = {}
+        self.kept: dict[int, int] = {row.image: row.label for row in self.database.rows(select(kept))}
         self.disagreements: set[int] = set()
         self._people: set[str] = set()
         for row in self.database.rows(select(votes).order_by(votes.c.at)):
@@ -82,10 +76,12 @@ class Album:
         for image in self.votes:
             self._judge(image)
         # a class keeps its number for good, for it may come back by undo
-        self._next_class = 1 + max([-1, *self.classes, *self.journal.classes()])
+        self._next_class = max(self._next_class, 1 + max([-1, *self.classes, *self.journal.classes()]))
 
-    def __len__(self) -> int:
-        return len(self.names)
+    def _append(self, rows: Sequence[Any]) -> None:
+        super()._append(rows)
+        self.label = np.append(self.label, np.full(len(rows), -1, np.int32))
+        self.skipped = np.append(self.skipped, np.zeros(len(rows), bool))
 
     def _judge(self, image: int) -> None:
         said = self.votes.get(image, {})
@@ -107,9 +103,42 @@ class Album:
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def editing(self) -> Iterator[None]:
+        """Whoever changes something does it in here: all that other threads and servers have done is known, and none of
+        them does anything meanwhile.
+        """
+        with self.lock, self.database.alone() as begun:
+            if begun:
+                self.catch_up()
+            yield
+
+    def catch_up(self) -> None:
+        """Take up what other servers have changed."""
+        if not self.database.shared:
+            return
+        with self.lock:
+            self._seen, news = self.database.news(self._seen)
+            if news is None:
+                self._reload()
+            for what in news or []:
+                if "files" in what:
+                    self._files_from_elsewhere(what["files"])
+                else:
+                    self._take_up(read_changes(what["changes"]))
+
+    def _reload(self) -> None:
+        """Read everything anew: there is too much that is not known here."""
+        labels, n = np.where(self.skipped, -2, self.label), len(self)
+        self._load()
+        now = np.where(self.skipped, -2, self.label)[:n]
+        self._publish([(int(i), int(labels[i]), int(now[i])) for i in np.flatnonzero(labels != now)])
+        for listener in self.listeners_of_files:
+            listener({"added": list(range(n, len(self))), "renamed": [], "gone": [], "changed": []})
+
     def change(self, who: str, text: str, changes: list[Change]) -> int | None:
         """Make changes known by name and number of the action, or None where there is nothing to change."""
-        with self.lock:
+        with self.editing():
             if not changes:
                 return None
             action = self.journal.add(who, text, changes)
@@ -124,7 +153,7 @@ class Album:
         return self._turn(who, UNDONE)
 
     def _turn(self, who: str, state: int) -> tuple[Action, list[Change], int]:
-        with self.lock:
+        with self.editing():
             action = self.journal.last(who, state)
             if action is None:
                 raise LookupError("there is nothing to undo" if state == DONE else "there is nothing to redo")
@@ -164,7 +193,12 @@ class Album:
             return found == before if found is None or before is None else found[0] == before[0]
         if kind == "export":
             return sorting.output(self.root, key).exists() == (before is not None)
-        return bool((self.classes.get(key) if kind == "class" else self.names[key]) == before)
+        now: dict[str, Callable[[Any], Any]] = {
+            "class": self.classes.get,
+            "kept": self.kept.get,
+            "file": self.names.__getitem__,
+        }
+        return bool(now[kind](key) == before)
 
     def _take_up(self, changes: list[Change]) -> None:
         touched: dict[int, int] = {}
@@ -176,20 +210,29 @@ class Album:
                 said.pop(who, None)
                 if after is not None:
                     said[who] = (after[0], after[1])
+                    self._at = max(self._at, after[1])
                 if not said:
                     del self.votes[image]
             elif kind == "class":
                 self.classes.pop(key, None)
                 if after is not None:
                     self.classes[key] = dict(after)
+                self._next_class = max(self._next_class, key + 1)
+            elif kind == "kept":
+                self.kept.pop(key, None)
+                if after is not None:
+                    self.kept[key] = after
             elif kind == "file":
                 self.names[key] = after
         for image in touched:
             self._judge(image)
-        self.version += 1
         news = [(i, old, -2 if self.skipped[i] else int(self.label[i])) for i, old in touched.items()]
+        self._publish([(i, old, new) for i, old, new in news if old != new])
+
+    def _publish(self, updates: list[tuple[int, int, int]]) -> None:
+        self.version += 1
         for listener in self.listeners:
-            listener([(i, old, new) for i, old, new in news if old != new], self.version)
+            listener(updates, self.version)
 
     # --- labels ------------------------------------------------------------------------------------------------------
 
@@ -249,53 +292,6 @@ class Album:
             for i, entry in self.classes.items()
         ]
         return sorted(rows, key=lambda row: (row["position"], row["id"]))
-
-    # --- files -------------------------------------------------------------------------------------------------------
-
-    def add_images(self, names: Sequence[str], status: Sequence[tuple[int, int]]) -> list[int]:
-        """New files, numbered on."""
-        with self.lock:
-            first = len(self.names)
-            rows = [
-                {
-                    "id": first + i,
-                    "name": name_bytes(name),
-                    "digest": None,
-                    "size": now[0],
-                    "modified": now[1],
-                    "gone": False,
-                }
-                for i, (name, now) in enumerate(zip(names, status))
-            ]
-            if not rows:
-                return []
-            with self.database.writing() as connection:
-                connection.execute(images.insert(), rows)
-            self.names += names
-            self.digests += [None] * len(names)
-            self.size = np.append(self.size, [now[0] for now in status])
-            self.modified = np.append(self.modified, [now[1] for now in status])
-            self.gone = np.append(self.gone, np.zeros(len(names), bool))
-            self.label = np.append(self.label, np.full(len(names), -1, np.int32))
-            self.skipped = np.append(self.skipped, np.zeros(len(names), bool))
-            return list(range(first, first + len(names)))
-
-    def set_files(self, rows: list[dict[str, Any]]) -> None:
-        """What became of files: dicts of id and any of name, digest, size, modified, gone, alike in all of them."""
-        if not rows:
-            return
-        with self.lock:
-            columns = [name for name in rows[0] if name != "id"]
-            values: dict[Any, Any] = {name: bindparam(f"new_{name}") for name in columns}
-            bound = [
-                {"row": r["id"]} | {f"new_{c}": name_bytes(r[c]) if c == "name" else r[c] for c in columns}
-                for r in rows
-            ]
-            with self.database.writing() as connection:
-                connection.execute(update(images).where(images.c.id == bindparam("row")).values(values), bound)
-            for row in rows:
-                for name in columns:
-                    getattr(self, {"name": "names", "digest": "digests"}.get(name, name))[row["id"]] = row[name]
 
 
 def check_name(name: str) -> str:

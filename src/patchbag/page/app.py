@@ -18,6 +18,7 @@ from patchbag.page.finder import NotReadyError
 from patchbag.page.products import Products
 from patchbag.page.routes import routers
 from patchbag.page.safety import Safety
+from patchbag.page.schemas import Problem
 from patchbag.page.session import Page
 
 STATIC = Path(__file__).parent / "static"
@@ -69,7 +70,7 @@ def create_app(
         return JSONResponse({"detail": str(error)}, 503, {"retry-after": "1"})
 
     for router in routers():
-        app.include_router(router, prefix="/api")
+        app.include_router(router, prefix="/api", responses={"4XX": {"model": Problem}})
 
     @app.get("/", include_in_schema=False)
     def index() -> FileResponse:

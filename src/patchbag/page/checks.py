@@ -66,7 +66,13 @@ class Checks:
     def wrong(self, wait: bool = True) -> np.ndarray:
         """Images whose label the model disagrees with."""
         found = self.left_out() if wait else self._known
-        return found.images[found.predicted != found.labels]
+        return found.images[self._suspect(found)]
+
+    def _suspect(self, found: LeftOut) -> np.ndarray:
+        """Which labels the model disagrees with, but for those that somebody has looked at and kept."""
+        kept = self._album.kept
+        right = [kept.get(i) == label for i, label in zip(found.images.tolist(), found.labels.tolist())]
+        return np.flatnonzero((found.predicted != found.labels) & ~np.array(right, bool))
 
     def errors(self, limit: int) -> dict[str, Any]:
         found = self.left_out()
@@ -74,7 +80,7 @@ class Checks:
         of = {c: k for k, c in enumerate(found.classes.tolist())}
         own = found.p[rows, [of[c] for c in found.labels.tolist()]] if len(rows) else np.empty(0)
         best = found.p.max(axis=1) if len(rows) else np.empty(0)
-        bad = np.flatnonzero(found.predicted != found.labels)
+        bad = self._suspect(found)
         bad = bad[np.argsort(own[bad] - best[bad], kind="stable")][:limit]
         items = [
             {

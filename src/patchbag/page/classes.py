@@ -14,7 +14,7 @@ from patchbag.page.live import LiveModel
 
 
 def open_class(album: Album, who: str, name: str, color: str | None = None, key: str | None = None) -> int:
-    with album.lock:
+    with album.editing():
         name = _free_name(album, name)
         number, changes = album.new_class(name, color, key)
         album.change(who, f"open the class {name!r}", changes + _without_key(album, number, key))
@@ -22,7 +22,7 @@ def open_class(album: Album, who: str, name: str, color: str | None = None, key:
 
 
 def change_class(album: Album, who: str, number: int, given: dict[str, Any]) -> None:
-    with album.lock:
+    with album.editing():
         before = album.classes[number]
         if "name" in given:
             given["name"] = _free_name(album, given["name"], number)
@@ -37,14 +37,14 @@ def change_class(album: Album, who: str, number: int, given: dict[str, Any]) -> 
 
 
 def remove_class(album: Album, who: str, number: int) -> None:
-    with album.lock:
+    with album.editing():
         before = album.classes[number]
         said = [album.without(key) for key, _ in _votes(album, number)]
         album.change(who, f"remove the class {before['name']!r}", [*said, ("class", number, before, None)])
 
 
 def merge_classes(album: Album, who: str, number: int, into: int) -> None:
-    with album.lock:
+    with album.editing():
         before, name = album.classes[number], album.classes[into]["name"]
         said: list[Change] = [("vote", key, vote, (into, vote[1])) for key, vote in _votes(album, number)]
         album.change(who, f"merge {before['name']!r} into {name!r}", [*said, ("class", number, before, None)])
@@ -52,7 +52,7 @@ def merge_classes(album: Album, who: str, number: int, into: int) -> None:
 
 def split_class(album: Album, who: str, number: int, name: str, ids: list[int]) -> int:
     """Make those of the images that are of this class a class of their own; returns its number."""
-    with album.lock:
+    with album.editing():
         name, old = _free_name(album, name), album.classes[number]["name"]
         new, changes = album.new_class(name)
         chosen = set(ids)

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables of the page: images, classes, what people said, and every change of it.
 
-SQLite (write-ahead log, every commit flushed to the disk) in the folder, or Postgres by its address.  One server has a
-database at a time; a second one is refused, for each keeps what it knows in memory.
+SQLite (write-ahead log, every commit flushed to the disk) in the folder, or Postgres by its address.
+
+A file of SQLite is that of one server; a second one is refused, for each keeps what it knows in memory.  Servers of the
+same folder can share a Postgres database: every transaction leaves a row of ``news`` with what it changed, which the
+others read when they are notified, and again before they change anything themselves, one at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import secrets
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import (
@@ -26,13 +33,18 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    func,
     select,
     text,
+    update,
 )
 from sqlalchemy.exc import DBAPIError
 
-VERSION = 1
-LOCK = 0x70617463  # of Postgres, for as long as a server runs
+VERSION = 2
+LOCK = 0x70617463  # of Postgres: while a server runs; + 1 while one changes something, + 2 while one asks
+CHANNEL = "patchbag"
+NEWS = 2000  # rows of news that are kept; who is further behind reads everything anew
+WAIT = 1.0  # seconds after which a server looks for news that it was not told of
 
 metadata = MetaData()
 images = Table(
@@ -82,6 +94,26 @@ curve = Table(
     Column("low", Float(53)),
     Column("high", Float(53)),
 )
+kept = Table(  # labels that the model disagrees with and that are right all the same
+    "kept",
+    metadata,
+    Column("image", Integer, primary_key=True, autoincrement=False),
+    Column("label", Integer, nullable=False),
+)
+leases = Table(
+    "leases",
+    metadata,
+    Column("who", Text, primary_key=True),
+    Column("image", Integer, nullable=False),
+    Column("until", Float(53), nullable=False),
+)
+news = Table(
+    "news",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("server", String(16), nullable=False),
+    Column("what", Text, nullable=False),
+)
 facts = Table("facts", metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False))
 
 
@@ -99,8 +131,11 @@ class Database:
 
     def __init__(self, address: str) -> None:
         self._held = contextlib.ExitStack()
+        self._alone = 0
+        self.server = secrets.token_hex(8)
         address = address.replace("postgresql://", "postgresql+psycopg://", 1)
-        options = {"connect_args": {"check_same_thread": False}} if address.startswith("sqlite") else {}
+        file = address.startswith("sqlite")
+        options: dict[str, Any] = {"connect_args": {"check_same_thread": False}} if file else {"pool_pre_ping": True}
         try:
             self.engine: Engine = create_engine(address, **options)
             if self.engine.dialect.name == "sqlite":
@@ -113,6 +148,8 @@ class Database:
                     connection.execute(facts.insert().values(name="version", value=str(VERSION)))
                 elif int(found) > VERSION:
                     raise DatabaseError(f"{address} was written by a newer patchbag; update this one")
+                elif int(found) < VERSION:
+                    connection.execute(update(facts).where(facts.c.name == "version").values(value=str(VERSION)))
         except (DBAPIError, ImportError) as error:
             self.close()
             reason = error.orig if isinstance(error, DBAPIError) else f"{error}; pip install 'patchbag[postgres]'"
@@ -127,12 +164,17 @@ class Database:
         scheme, _, rest = address.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
 
+    @property
+    def shared(self) -> bool:
+        """Whether other servers may write to it."""
+        return self.engine.dialect.name == "postgresql"
+
     def _hold(self) -> None:
-        """Be the only server of this database."""
+        """Be the only server of a file; of Postgres, one of those that share it."""
         busy = "another patchbag serve has this database open; use its page, or give --db"
-        if self.engine.dialect.name == "postgresql":
+        if self.shared:  # with servers of before, which do not share
             connection = self._held.enter_context(self.engine.connect())
-            if not connection.execute(text(f"SELECT pg_try_advisory_lock({LOCK})")).scalar():
+            if not connection.execute(text(f"SELECT pg_try_advisory_lock_shared({LOCK})")).scalar():
                 raise DatabaseError(busy)
             connection.commit()
             return
@@ -149,6 +191,57 @@ class Database:
 
     def writing(self) -> contextlib.AbstractContextManager[Connection]:
         return self.engine.begin()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """No other server changes anything meanwhile; whoever calls holds the lock of the album.  True where it begins
+        to be so, and there may be news.
+        """
+        if not self.shared or self._alone:
+            yield False
+            return
+        with self.engine.connect() as connection:
+            connection.execute(text(f"SELECT pg_advisory_lock({LOCK + 1})"))
+            self._alone += 1
+            try:
+                yield True
+            finally:
+                self._alone -= 1
+                connection.execute(text(f"SELECT pg_advisory_unlock({LOCK + 1})"))
+
+    def tell(self, connection: Connection, what: dict[str, Any]) -> None:
+        """Leave news for other servers, in a transaction of :meth:`alone`."""
+        if self.shared:
+            number = connection.execute(select(func.coalesce(func.max(news.c.id), 0) + 1)).scalar_one()
+            connection.execute(news.insert().values(id=number, server=self.server, what=json.dumps(what)))
+            connection.execute(news.delete().where(news.c.id <= number - NEWS))
+            connection.execute(select(func.pg_notify(CHANNEL, self.server)))
+
+    def latest(self) -> int:
+        """Number of the latest news."""
+        return int(self.rows(select(func.coalesce(func.max(news.c.id), 0)))[0][0])
+
+    def news(self, seen: int) -> tuple[int, list[dict[str, Any]] | None]:
+        """What other servers changed after the news with the number ``seen``, None where that is not known any more;
+        and the number of the latest.
+        """
+        rows = self.rows(select(news).where(news.c.id > seen).order_by(news.c.id))
+        if not rows:
+            return seen, []
+        if rows[0].id != seen + 1:
+            return int(rows[-1].id), None
+        return int(rows[-1].id), [json.loads(row.what) for row in rows if row.server != self.server]
+
+    def listen(self, stop: threading.Event) -> Iterator[None]:
+        """A turn whenever another server may have changed something."""
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.detach()  # it is not for anybody else, and closed at the end
+            connection.execute(text(f"LISTEN {CHANNEL}"))
+            driver: Any = connection.connection.dbapi_connection
+            while not stop.is_set():
+                yield
+                for _ in driver.notifies(timeout=WAIT, stop_after=1):
+                    pass
 
     def rows(self, statement: Any) -> list[Any]:
         with self.engine.connect() as connection:

@@ -21,10 +21,12 @@ import numpy as np
 BLOCK = 48  # images described in one go: the page hears of them together
 
 
-def make_pipeline(recipe: str, features: list[str] | None, seed: int) -> Any:
+def make_categorizer(recipe: str, features: list[str] | None, settings: dict[str, Any] | None, seed: int) -> Any:
+    """A categorizer under a recipe, some of whose parameters are set ("step__parameter")."""
     from patchbag.categorizer import Categorizer
 
-    return Categorizer(recipe, features=features, random_state=seed).pipeline()
+    made = Categorizer(recipe, features=features, random_state=seed)
+    return made.set_params(**{f"recipe__{name}": value for name, value in (settings or {}).items()})
 
 
 def describe_names(root: Path, names: list[str], features: Any) -> Any:
@@ -35,10 +37,10 @@ def describe_names(root: Path, names: list[str], features: Any) -> Any:
 
 
 class Child:
-    """A process that describes images; ``stop`` ends it."""
+    """A process that describes images under a recipe (as ``make_categorizer`` takes it); ``stop`` ends it."""
 
-    def __init__(self, root: Path, recipe: str, features: list[str] | None, store: Path, jobs: int) -> None:
-        self._order = {"root": str(root), "recipe": recipe, "features": features, "store": str(store), "jobs": jobs}
+    def __init__(self, root: Path, recipe: tuple[Any, ...], store: Path, jobs: int) -> None:
+        self._order = {"root": str(root), "recipe": recipe, "store": str(store), "jobs": jobs}
         self._process: subprocess.Popen[str] | None = None
         self._stopped = False
 
@@ -100,13 +102,14 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # who labels comes first
     with runtime_context(n_jobs=order["jobs"], store=order["store"], seed=0):
-        features = make_pipeline(order["recipe"], order["features"], 0)["features"]
+        recipe, features, settings = order["recipe"]
+        describer = make_categorizer(recipe, features, settings, 0).pipeline()["features"]
         for start in range(0, len(named), order["block"]):
             block = named[start : start + order["block"]]
             own = set(own_files(root, [name for _, name in block]))
             failed = {number: "leads out of the folder" for number, name in block if name not in own}
             block = [(number, name) for number, name in block if name in own]
-            found = describe_names(root, [name for _, name in block], features)
+            found = describe_names(root, [name for _, name in block], describer)
             failed |= {block[f.index][0]: f.message for f in found.failures}
             store = Store()
             with store.opened():

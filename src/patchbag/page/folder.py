@@ -50,7 +50,7 @@ def own_files(root: Path, names: list[str]) -> list[str]:
 def keep_up(album: Album, names: list[str] | None = None) -> dict[str, list[int]]:
     """Bring the album up to what is in the folder now; returns which images were added, renamed, are gone, changed."""
     names = own_files(album.root, scan(album.root)[0] if names is None else names)
-    with album.lock:
+    with album.editing():
         known = {name: i for i, name in enumerate(album.names)}
         present = set(names)
         lost = {i for name, i in known.items() if name not in present}
@@ -77,7 +77,9 @@ def keep_up(album: Album, names: list[str] | None = None) -> dict[str, list[int]
             album.shape.pop(i, None)
         fresh = [name for name in new if name not in renamed]
         added = album.add_images(fresh, [status[name] for name in fresh])
-    return {"added": added + back, "renamed": sorted(renamed.values()), "gone": gone, "changed": changed}
+        news = {"added": added + back, "renamed": sorted(renamed.values()), "gone": gone, "changed": changed}
+        album.tell_files(news)
+    return news
 
 
 def _find_moved(album: Album, new: list[str], lost: set[int]) -> dict[str, int]:
@@ -104,7 +106,7 @@ def take_labels(album: Album) -> tuple[str, ...]:
     collection = open_collection(album.root)
     keep_up(album, sorted(collection.names))
     place = {name: i for i, name in enumerate(album.names)}
-    with album.lock:
+    with album.editing():
         given = {
             place[name]: str(label)
             for name, label in zip(collection.names, collection.labels.tolist())

@@ -3,6 +3,7 @@
 
     ("vote", (image, who), before, after)    a label and when it was given; None for none
     ("class", id, before, after)             name, color, key, position; None where there is no such class
+    ("kept", image, before, after)           the label that is right although the model disagrees; None for none
     ("file", image, before, after)           its path in the folder
     ("export", name, before, after)          a folder of the output: how, and from where to where
 
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, func, select, update
 
-from patchbag.page.database import Database, actions, classes, images, votes
+from patchbag.page.database import Database, actions, classes, images, kept, votes
 
 Change = tuple[str, Any, Any, Any]
 DONE, UNDONE, LEFT_BEHIND = 0, 1, 2
@@ -36,29 +37,29 @@ class Action(NamedTuple):
 
 
 class Journal:
-    """The actions of a database.  Whoever writes holds the lock of the album."""
+    """The actions of a database.  Whoever writes is ``Album.editing``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        found = database.rows(select(func.max(actions.c.id)))[0][0]
-        self._next = 0 if found is None else found + 1
 
     def add(self, who: str, text: str, changes: list[Change]) -> int:
         """Make the changes and note them; returns the number of the action when all of it is on disk."""
-        row = {"id": self._next, "who": who, "at": time.time(), "text": text, "state": DONE}
+        row: dict[str, Any] = {"who": who, "at": time.time(), "text": text, "state": DONE}
         row |= {"images": count_images(changes), "changes": json.dumps(changes)}
         with self._database.writing() as connection:
+            row["id"] = connection.execute(select(func.coalesce(func.max(actions.c.id), -1) + 1)).scalar_one()
             _write(connection, changes)
+            self._database.tell(connection, {"changes": changes})
             behind = and_(actions.c.who == who, actions.c.state == UNDONE)
             connection.execute(update(actions).where(behind).values(state=LEFT_BEHIND))
             connection.execute(actions.insert().values(row))
-        self._next += 1
         return int(row["id"])
 
     def apply(self, action: Action, changes: list[Change], state: int) -> None:
         """Make the changes of undoing or redoing an action."""
         with self._database.writing() as connection:
             _write(connection, changes)
+            self._database.tell(connection, {"changes": changes})
             connection.execute(update(actions).where(actions.c.id == action.id).values(state=state))
 
     def last(self, who: str, state: int) -> Action | None:
@@ -84,12 +85,22 @@ class Journal:
     def changes(self, action: Action) -> list[Change]:
         """The changes of an action, in the order in which they were made."""
         (row,) = self._database.rows(select(actions.c.changes).where(actions.c.id == action.id))
-        found = [tuple(change) for change in json.loads(row[0])]
-        return [(kind, tuple(key) if kind == "vote" else key, *values) for kind, key, *values in found]
+        return read_changes(json.loads(row[0]))
+
+
+def read_changes(found: list[Any]) -> list[Change]:
+    """Changes out of JSON, which has no tuples."""
+    return [(kind, tuple(key) if kind == "vote" else key, before, after) for kind, key, before, after in found]
 
 
 def count_images(changes: list[Change]) -> int:
-    return len({key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind in ("vote", "file")})
+    return len(touched_images(changes))
+
+
+def touched_images(changes: list[Change]) -> list[int]:
+    """Images that changes are of, each once."""
+    found = (key[0] if kind == "vote" else key for kind, key, _, _ in changes if kind in ("vote", "kept", "file"))
+    return list(dict.fromkeys(found))
 
 
 def inverse(changes: list[Change]) -> list[Change]:
@@ -110,6 +121,10 @@ def _write(connection: Connection, changes: list[Change]) -> None:
             connection.execute(classes.delete().where(classes.c.id == key))
             if after is not None:
                 connection.execute(classes.insert().values(id=key, **after))
+        elif kind == "kept":
+            connection.execute(kept.delete().where(kept.c.image == key))
+            if after is not None:
+                connection.execute(kept.insert().values(image=key, label=after))
         elif kind == "file":
             connection.execute(update(images).where(images.c.id == key).values(name=name_bytes(after)))
 

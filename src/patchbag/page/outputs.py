@@ -51,7 +51,7 @@ def write_labels(album: Album) -> int:
 
 def take_in(album: Album, who: str, found: formats.Pairs, source: str) -> tuple[int, int, int | None]:
     """Labels from elsewhere become this person's: how many, how many images are not here, number of the action."""
-    with album.lock:
+    with album.editing():
         labels: list[Any] = [None] * len(album)
         last = dict(found)  # the last word on an image counts
         read_labels((list(last), list(last.values())), album.root, [shown(name) for name in album.names], labels)
@@ -74,7 +74,7 @@ def take_in(album: Album, who: str, found: formats.Pairs, source: str) -> tuple[
 
 def sort_files(album: Album, who: str, how: str) -> tuple[str, int, int | None]:
     """Images with a label by class: moved in the folder, or copied or linked to a new one; where, how many, action."""
-    with album.lock:
+    with album.editing():
         classes = {i: album.classes[int(album.label[i])]["name"] for i in labelled(album)}
         names = {i: album.names[i] for i in classes}
         if how == "move":

@@ -50,10 +50,8 @@ class Products:
             self._page.progress("training", 1, 1)
 
     def _described(self, ids: np.ndarray) -> tuple[np.ndarray, Any, list[Any], Any]:
-        from patchbag.categorizer import Categorizer
-
         page = self._page
-        categorizer = Categorizer(page.recipe, features=page.features, random_state=page.seed)
+        categorizer = page.categorizer()
         kept, bags = page.vectors_of(ids, categorizer.pipeline())
         with page.album.lock:
             names = {i: entry["name"] for i, entry in page.album.classes.items()}
@@ -63,10 +61,8 @@ class Products:
         return kept, bags, labels, categorizer
 
     def _train(self, path: Path) -> None:
-        from patchbag.categorizer import Categorizer
-
         page = self._page
-        known = Categorizer(page.recipe, features=page.features).takes_unlabelled
+        known = page.categorizer().takes_unlabelled
         ids = page.pool_ids() if known else np.array(labelled(page.album), int)
         _, bags, labels, categorizer = self._described(ids)
         categorizer.fit(bags, labels).save(path)

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 
 import numpy as np
 
 from patchbag.page.album import Album
 from patchbag.page.gallery import details
+from patchbag.page.leases import Leases, SharedLeases
 from patchbag.page.live import LiveModel
 
-LEASE = 120.0  # seconds for which an image that somebody is asked for is nobody else's
+AHEAD = 3  # images that a page may fetch before they are asked for
 FEW, SHORT = 4, 0.02  # people up to whom each waits for the model; seconds that one of more waits
 NEW = 0.3  # probability of a class not seen from which on that is the reason
 WAVERS = 0.25  # difference of the two leading probabilities below which that is
@@ -21,29 +20,27 @@ SURE = 0.9  # probability of the first class from which a model is not in doubt
 
 
 class Questions:
-    """Hands out images; who has been asked what is in memory, for it is nothing to remember."""
+    """Hands out images."""
 
     def __init__(self, album: Album, model: LiveModel) -> None:
         self._album = album
         self._model = model
-        self._lock = threading.Lock()
-        self._leases: dict[str, tuple[int, float]] = {}  # person: image, until when
+        self._leases = SharedLeases(album.database) if album.database.shared else Leases()
+        self.release = self._leases.release
 
-    def lease(self, who: str) -> tuple[int | None, int | None]:
-        """The image for this person, and the one that probably comes after it."""
-        with self._lock:
-            now = time.monotonic()
-            self._leases = {person: lease for person, lease in self._leases.items() if lease[1] > now}
-            mine = self._leases.pop(who, (None, 0.0))[0]
-            taken = {image for image, _ in self._leases.values()}
-            free = [i for i in self._model.ranking[:200] if i not in taken and self._open(i)]
+    def lease(self, who: str) -> tuple[int | None, list[int]]:
+        """The image for this person, and those that probably come after it."""
+        free: list[int] = []
+
+        def choose(mine: int | None, taken: set[int]) -> int | None:
+            self._album.catch_up()  # what has a label by now is not asked for
+            free[:] = [i for i in self._model.ranking[:200] if i not in taken and self._open(i)]
             if mine is not None and self._open(mine) and mine not in taken:
-                chosen: int | None = mine
-            else:
-                chosen = free[0] if free else self._any(taken)
-            if chosen is not None:
-                self._leases[who] = (chosen, now + LEASE)
-            return chosen, next((i for i in free if i != chosen), None)
+                return mine
+            return free[0] if free else self._any(taken)
+
+        chosen = self._leases.claim(who, choose)
+        return chosen, [i for i in free[: AHEAD + 1] if i != chosen][:AHEAD]
 
     def _open(self, image: int) -> bool:
         album = self._album
@@ -59,16 +56,12 @@ class Questions:
 
     def patience(self, seconds: float) -> float:
         """How long somebody waits for the model to learn an answer: among many it learns theirs together, later."""
-        return seconds if len(self._leases) <= FEW else min(seconds, SHORT)
-
-    def release(self, who: str) -> None:
-        with self._lock:
-            self._leases.pop(who, None)
+        return seconds if self._leases.people <= FEW else min(seconds, SHORT)
 
     def question(self, who: str) -> dict[str, Any]:
         """What the page shows; see docs/page.md."""
         model, album = self._model, self._album
-        image, after = self.lease(who) if model.ready else (None, None)
+        image, after = self.lease(who) if model.ready else (None, [])
         labels = int((album.label >= 0).sum())
         answer: dict[str, Any] = {
             "image": None,
@@ -76,7 +69,7 @@ class Questions:
             "new": 0.0,
             "why": "",
             "reason": None,
-            "next": details(album, model, [after])[0] if after is not None else None,
+            "next": details(album, model, after),
             "labels": labels,
             "left": int(((album.label < 0) & ~album.skipped & ~album.gone).sum()),
             "model": model.version,

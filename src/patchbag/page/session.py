@@ -5,6 +5,7 @@ model      learns labels as they come                          (live)
 describer  describes images in a process of its own            (describing)
 workshop   what takes long, one thing after the other: pools, the index, duplicates, the map, training
 watcher    follows the folder                                  (folder)
+follower   takes up what other servers of the database change  (album)
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ from patchbag.page import folder as files
 from patchbag.page.album import Album
 from patchbag.page.checks import Checks
 from patchbag.page.database import Database, curve
-from patchbag.page.describing import Child, describe_names, make_pipeline
+from patchbag.page.describing import Child, describe_names, make_categorizer
 from patchbag.page.events import Events
 from patchbag.page.finder import Finder
-from patchbag.page.journal import DONE, UNDONE
 from patchbag.page.layout import Map
 from patchbag.page.live import POOL, LiveModel, Rest
 from patchbag.page.pictures import Pictures
 from patchbag.page.questions import Questions
+from patchbag.page.state import state_of
 from patchbag.runtime import runtime_context, store_folder
 
 FIRST = 96  # described images with which the first question is asked
 OFTEN = 0.25  # seconds between two states that are sent to pages
 BLOCK = 5000  # images that are looked up at a time beyond the pool
+AGAIN = 2.0  # seconds until a database that was lost is tried again
 MANY = 1000  # images whose numbers an event names
 
 
@@ -51,7 +53,7 @@ class Page:
     ----------
     root : the folder
     database : address, None for a file in the folder
-    recipe, features : how images are compared
+    recipe, features, settings : how images are compared; settings are {"step__parameter": value}
     seed, jobs : of everything random; workers
     store : folder of described features and of thumbnails, None for that of the context
     watch : follow the folder
@@ -65,6 +67,7 @@ class Page:
         *,
         recipe: str = "deep-pool",
         features: list[str] | None = None,
+        settings: dict[str, Any] | None = None,
         seed: int = 0,
         jobs: int = -1,
         store: Path | None = None,
@@ -72,7 +75,8 @@ class Page:
         vectors: np.ndarray | None = None,
     ) -> None:
         self.root = Path(root).resolve()
-        self.recipe, self.features, self.seed, self.jobs = recipe, features, seed, jobs
+        self.recipe, self.seed, self.jobs = recipe, seed, jobs
+        self._recipe = (recipe, features, settings)
         self.store = Path(store) if store is not None else store_folder()
         hidden = self.root / files.HIDDEN
         if database is None:
@@ -111,7 +115,10 @@ class Page:
         ]
         if watch:
             self._threads.append(threading.Thread(target=self._watch, daemon=True))
+        if self.database.shared:
+            self._threads.append(threading.Thread(target=self._follow, daemon=True))
         self.album.listeners.append(self._labels_changed)
+        self.album.listeners_of_files.append(self.files_changed)
 
     def start(self) -> None:
         # one thread of BLAS for each answer: two that wait for each other on a busy machine take twenty times as long
@@ -159,14 +166,15 @@ class Page:
                 except Exception as error:  # a thing that fails must not end the others
                     traceback.print_exc()
                     self.events.publish("notice", {"stage": stage, "text": f"{stage}: {error}"})
+                    self.progress(stage, 1, 1)
 
     def progress(self, stage: str, done: int, total: int) -> None:
         self.stage = stage if done < total else None
         self.events.publish("progress", {"stage": stage, "done": done, "total": total})
 
-    def pipeline(self) -> Any:
-        """A recipe of its own for whoever fits one."""
-        return make_pipeline(self.recipe, self.features, self.seed)
+    def categorizer(self) -> Any:
+        """One of its own for whoever fits it."""
+        return make_categorizer(*self._recipe, self.seed)
 
     def vectors_of(self, ids: np.ndarray, pipeline: Any) -> tuple[np.ndarray, Any]:
         """Described images: their numbers, and what the steps behind the features take."""
@@ -187,7 +195,7 @@ class Page:
             graph = ImageGraph.from_vectors(self._vectors[ids], power=1.0)
             rest = Rest(others, graph.prepare(self._vectors[others])) if len(others) else None
         else:
-            pipeline = self.pipeline()
+            pipeline = self.categorizer().pipeline()
             chosen = ids
             ids, bags = self.vectors_of(ids, pipeline)
             self.described -= set(chosen.tolist()) - set(ids.tolist())  # files that have gone meanwhile
@@ -229,7 +237,7 @@ class Page:
     def _describe(self) -> None:
         while (ids := self._to_describe.get()) is not None:
             total = len(self.described) + len(self.album.broken) + len(ids)
-            self._child = Child(self.root, self.recipe, self.features, self.store, self.jobs)
+            self._child = Child(self.root, self._recipe, self.store, self.jobs)
             self._child.run([(i, self.album.names[i]) for i in ids], partial(self._described, total))
             if self._stop.is_set():
                 return
@@ -252,6 +260,16 @@ class Page:
 
     def _watch(self) -> None:
         files.watch(self.album, self._stop, self.files_changed)
+
+    def _follow(self) -> None:
+        """Take up what other servers of the database change."""
+        while not self._stop.is_set():
+            try:
+                for _ in self.database.listen(self._stop):
+                    self.album.catch_up()
+            except Exception:  # the database is away for a moment
+                traceback.print_exc()
+                self._stop.wait(AGAIN)
 
     def files_changed(self, news: dict[str, list[int]]) -> None:
         """What the folder has become."""
@@ -305,43 +323,7 @@ class Page:
         now = time.monotonic()
         if now - self._state_sent > OFTEN:
             self._state_sent = now
-            state = self.state(None)
+            state = state_of(self, None)
             self.events.publish(
                 "state", {k: v for k, v in state.items() if k not in ("me", "can_undo", "undo", "can_redo", "redo")}
             )
-
-    def state(self, who: str | None) -> dict[str, Any]:
-        """What the page shows of all."""
-        album, model = self.album, self.model
-        pool = model.pool
-        with album.lock:
-            here = ~album.gone
-            state: dict[str, Any] = {
-                "folder": self.root.name,
-                "images": int(here.sum()),
-                "gone": int(album.gone.sum()),
-                "broken": len(album.broken),
-                "described": len(self.described),
-                "describing": len(self.described) + len(album.broken) < int(here.sum()),
-                "stage": self.stage,
-                "labelled": int(((album.label >= 0) & here).sum()),
-                "skipped": int((album.skipped & here).sum()),
-                "disagreements": len(album.disagreements),
-                "people": album.people,
-                "recipe": self.recipe,
-                "remarks": list(self.remarks),
-                "version": album.version,
-                "classes": album.listed_classes(self.predicted_counts()),
-            }
-        state["model"] = {
-            "version": model.version,
-            "n_labels": pool.learner.n_labels_ if pool is not None else 0,
-            "pool": len(pool.ids) if pool is not None else 0,
-            "ready": pool is not None,
-            "complete": pool is not None and len(pool.ids) >= min(POOL, len(self.described)) > 1,
-        }
-        if who is not None:
-            undo, redo = album.journal.last(who, DONE), album.journal.last(who, UNDONE)
-            state |= {"me": who, "can_undo": undo is not None, "undo": undo.text if undo else None}
-            state |= {"can_redo": redo is not None, "redo": redo.text if redo else None}
-        return state

@@ -24,13 +24,6 @@ expect.set_options(timeout=30_000)  # of a machine that has other things to do
 BROKEN = "zz <img src=x onerror=alert(1)>.png"
 
 
-def pytest_collection_modifyitems(items):
-    """A browser has clocks of its own: a test that fails is tried again, and counts as failed the third time."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.flaky(reruns=2))
-
-
 @pytest.fixture(scope="module")
 def chromium():
     path = next(filter(None, map(shutil.which, NAMES)), None)
@@ -96,6 +89,11 @@ class Site:
             self.api.post("/labels", json={"ids": ids, "name": name}).raise_for_status()
         known = self.state()["labelled"]
         self.wait(lambda: self.state()["model"]["n_labels"] == known)
+        self.wait(self.settled)
+
+    def settled(self):
+        """Whether everything that is learned is predicted, too."""
+        return self.api.get("/columns").json()["model"] == self.api.get("/images").json()["model"]
 
     def forget(self):
         """No labels, no classes, nothing set aside."""

@@ -184,7 +184,7 @@ def test_labels_go_out_and_come_back(visit, site, tmp_path):
         site.forget()
         page.get_by_label(re.compile(f"^{button}"), exact=False).set_input_files(saved[name])
         expect(page.locator(".toast").last).to_contain_text(f"{len(before)} labels read")
-        assert site.labels() == before
+        site.wait(lambda: site.labels() == before)
 
 
 def test_images_are_sorted_into_folders_and_taken_back(visit, site):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, Field
 
+from patchbag.page import schemas
 from patchbag.page.routes.requests import Reply, ThePage, Who, check_class, check_ids
 
 router = APIRouter(prefix="/ask", tags=["ask"])
@@ -26,18 +27,18 @@ def _question(page: ThePage, who: str) -> dict[str, Any]:
     return {**page.questions.question(who), "accuracy": point, "hint": page.hint, "stage": page.stage}
 
 
-@router.get("")
+@router.get("", response_model=schemas.Question)
 def ask(page: ThePage, who: Who) -> Reply:
     """The image whose label helps most; mine until I answer, release it, or two minutes have passed."""
     return Reply(_question(page, who))
 
 
-@router.post("/answer")
+@router.post("/answer", response_model=schemas.Answered)
 def answer(page: ThePage, who: Who, answer: Answer) -> Reply:
     """Label an image, or skip it; the next question comes when the answer is on disk and, if that is soon, learned."""
     album = page.album
     (image,) = check_ids(page, [answer.id])
-    with album.lock:
+    with album.editing():
         changes: list[Any] = []
         number: int | None = None
         if answer.name is not None:
@@ -54,14 +55,14 @@ def answer(page: ThePage, who: Who, answer: Answer) -> Reply:
     return Reply({**_question(page, who), "acknowledged": True, "version": version})
 
 
-@router.post("/release")
+@router.post("/release", response_model=schemas.Nothing)
 def release(page: ThePage, who: Who) -> Reply:
     """I am not looking at it any more."""
     page.questions.release(who)
     return Reply({})
 
 
-@router.get("/curve")
+@router.get("/curve", response_model=schemas.Curve)
 def get_curve(page: ThePage) -> Reply:
     """Expected accuracy over the number of labels."""
     return Reply({"points": page.points})

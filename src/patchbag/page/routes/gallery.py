@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
-from patchbag.page import gallery
+from patchbag.page import gallery, schemas
 from patchbag.page.routes.requests import Reply, ThePage, check_ids
 
 router = APIRouter(tags=["gallery"])
@@ -16,7 +16,7 @@ DETAILS = 500
 KEPT = "private, max-age=31536000, immutable"
 
 
-@router.get("/images")
+@router.get("/images", response_model=schemas.Listed)
 def list_images(
     page: ThePage,
     label: Annotated[list[int], Query()] = [],  # noqa: B006 - FastAPI copies it
@@ -53,7 +53,7 @@ def list_images(
     return Reply({**answer, "version": page.album.version, "model": page.model.version})
 
 
-@router.get("/images/details")
+@router.get("/images/details", response_model=schemas.Details)
 def get_details(page: ThePage, ids: str) -> Reply:
     """What is known of images, by their numbers with commas."""
     try:
@@ -65,7 +65,7 @@ def get_details(page: ThePage, ids: str) -> Reply:
     return Reply({"images": gallery.details(page.album, page.model, check_ids(page, numbers))})
 
 
-@router.get("/images/{image}")
+@router.get("/images/{image}", response_model=schemas.ImageInFull)
 def get_image(page: ThePage, image: int) -> Reply:
     """What is known of an image, with the probabilities of all classes."""
     (found,) = gallery.details(page.album, page.model, check_ids(page, [image]))
@@ -73,7 +73,7 @@ def get_image(page: ThePage, image: int) -> Reply:
     return Reply({**found, "probabilities": p, "new": new})
 
 
-@router.get("/columns")
+@router.get("/columns", response_model=schemas.Columns)
 def get_columns(page: ThePage) -> Reply:
     """Labels, predictions and doubt of all images, as arrays."""
     return Reply(gallery.columns(page.album, page.model, page.checks.wrong(wait=False)))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, Field
 
 from patchbag.page import classes as editing
+from patchbag.page import schemas
 from patchbag.page.routes.requests import Reply, ThePage, Who, check_class, check_ids
 
 router = APIRouter(tags=["labels"])
@@ -53,12 +54,12 @@ def images_text(n: int) -> str:
     return "1 image" if n == 1 else f"{n} images"
 
 
-@router.post("/labels")
+@router.post("/labels", response_model=schemas.Changed)
 def label_images(page: ThePage, who: Who, label: Label) -> Reply:
     """Give images a label, or take theirs away; answered when it is on disk."""
     album = page.album
     ids = check_ids(page, label.ids)
-    with album.lock:
+    with album.editing():
         number: int | None
         if label.name is not None:
             number, changes = album.class_named(label.name)
@@ -74,24 +75,24 @@ def label_images(page: ThePage, who: Who, label: Label) -> Reply:
         return Reply({"version": album.version, "changed": len(said), "action": action, "label": number})
 
 
-@router.post("/labels/accept")
+@router.post("/labels/accept", response_model=schemas.Changed)
 def accept(page: ThePage, who: Who, images: Images) -> Reply:
     """Give images the class that the model puts them in."""
     album, found = page.album, page.model.predictions
     ids = check_ids(page, images.ids)
-    with album.lock:
+    with album.editing():
         best = {i: int(found.best[i]) for i in ids if found is not None and i < len(found.best)}
         said = album.say(who, ((i, c) for i, c in best.items() if c in album.classes))
         action = album.change(who, f"accept the class of {images_text(len(said))}", said)
         return Reply({"version": album.version, "changed": len(said), "action": action, "label": None})
 
 
-@router.post("/skip")
+@router.post("/skip", response_model=schemas.Changed)
 def skip(page: ThePage, who: Who, images: Images) -> Reply:
     """Do not ask for these images again."""
     album = page.album
     ids = check_ids(page, images.ids)
-    with album.lock:
+    with album.editing():
         said = album.say(who, ((i, None) for i in ids))
         action = album.change(who, f"skip {images_text(len(ids))}", said)
         return Reply({"version": album.version, "changed": len(said), "action": action, "label": None})
@@ -101,18 +102,18 @@ def _classes(page: ThePage) -> dict[str, Any]:
     return {"classes": page.album.listed_classes(page.predicted_counts()), "version": page.album.version}
 
 
-@router.get("/classes")
+@router.get("/classes", response_model=schemas.Classes)
 def list_classes(page: ThePage) -> Reply:
     return Reply(_classes(page))
 
 
-@router.post("/classes")
+@router.post("/classes", response_model=schemas.ClassOpened)
 def open_class(page: ThePage, who: Who, given: NewClass) -> Reply:
     number = editing.open_class(page.album, who, given.name, given.color, given.key)
     return Reply({**_classes(page), "id": number})
 
 
-@router.patch("/classes/{number}")
+@router.patch("/classes/{number}", response_model=schemas.Classes)
 def change_class(page: ThePage, who: Who, number: int, given: ClassChange) -> Reply:
     """Another name, colour, key or place; the key "" takes it away."""
     check_class(page, number)
@@ -120,14 +121,14 @@ def change_class(page: ThePage, who: Who, number: int, given: ClassChange) -> Re
     return Reply(_classes(page))
 
 
-@router.delete("/classes/{number}")
+@router.delete("/classes/{number}", response_model=schemas.Classes)
 def remove_class(page: ThePage, who: Who, number: int) -> Reply:
     """Remove a class; its images have no label then."""
     editing.remove_class(page.album, who, check_class(page, number))
     return Reply(_classes(page))
 
 
-@router.post("/classes/{number}/merge")
+@router.post("/classes/{number}/merge", response_model=schemas.Classes)
 def merge_class(page: ThePage, who: Who, number: int, merge: Merge) -> Reply:
     """Make the images of a class those of another one."""
     if merge.into == number:
@@ -136,7 +137,7 @@ def merge_class(page: ThePage, who: Who, number: int, merge: Merge) -> Reply:
     return Reply(_classes(page))
 
 
-@router.post("/classes/{number}/split")
+@router.post("/classes/{number}/split", response_model=schemas.ClassSplit)
 def split_class(page: ThePage, who: Who, number: int, split: Split) -> Reply:
     """Make some images of a class those of a new one; without ids, propose parts."""
     check_class(page, number)

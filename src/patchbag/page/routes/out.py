@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, Response
 from pydantic import BaseModel
 
-from patchbag.page import formats, outputs, why
+from patchbag.page import formats, outputs, schemas, why
 from patchbag.page.routes.check import read_body
 from patchbag.page.routes.requests import Reply, ThePage, Who, check_ids
 
@@ -24,14 +24,14 @@ class How(BaseModel):
     how: Literal["copy", "link", "move"]
 
 
-@router.get("/images/{image}/why")
+@router.get("/images/{image}/why", response_model=schemas.Why)
 def get_why(page: ThePage, image: int, label: int | None = None) -> Reply:
     """Which patches spoke for and against a class, and which labels decided."""
     check_ids(page, [image])
     return Reply(why.explain(page, image, label))
 
 
-@router.get("/map")
+@router.get("/map", response_model=schemas.Places)
 def get_map(page: ThePage) -> Reply:
     """The images in two dimensions."""
     if page.map.outdated() and not page.map.running:
@@ -39,7 +39,7 @@ def get_map(page: ThePage) -> Reply:
     return Reply({**(page.map.made or {"ready": False}), "running": page.map.running})
 
 
-@router.post("/map", status_code=202)
+@router.post("/map", response_model=schemas.Places, status_code=202)
 def make_map(page: ThePage) -> Reply:
     """Make the map anew."""
     _make_map(page)
@@ -73,26 +73,26 @@ def coco_json(page: ThePage) -> Response:
     return _download(text, "application/json", "coco.json")
 
 
-@router.post("/export/labels")
+@router.post("/export/labels", response_model=schemas.Written)
 def write_labels(page: ThePage) -> Reply:
     """Write labels.csv into the folder."""
     return Reply({"path": "labels.csv", "labels": outputs.write_labels(page.album)})
 
 
-@router.post("/export/folder")
+@router.post("/export/folder", response_model=schemas.Sorted)
 def sort_files(page: ThePage, who: Who, how: How) -> Reply:
     """Images with a label into folders by class; undo takes it back."""
     path, files, action = outputs.sort_files(page.album, who, how.how)
     return Reply({"path": path, "files": files, "action": action})
 
 
-@router.get("/export")
+@router.get("/export", response_model=schemas.Products)
 def products(request: Request) -> Reply:
     """Whether a model and a report are there, or being made."""
     return Reply(request.app.state.products.status())
 
 
-@router.post("/export/{what}", status_code=202)
+@router.post("/export/{what}", response_model=schemas.Products, status_code=202)
 def make_product(request: Request, what: Literal["model", "report"]) -> Reply:
     """Train a model on the labels, or evaluate the recipe on them and write the report; in the background."""
     request.app.state.products.start(what)
@@ -108,7 +108,7 @@ def get_product(request: Request, what: Literal["model", "report"]) -> FileRespo
     return FileResponse(path, media_type=kind, filename=path.name)
 
 
-@router.post("/import/{kind}")
+@router.post("/import/{kind}", response_model=schemas.TakenIn)
 async def take_in(page: ThePage, who: Who, request: Request, kind: Literal["csv", "labelstudio", "coco"]) -> Reply:
     """Labels from elsewhere; the body is the file."""
     body = await read_body(request, IMPORTED)

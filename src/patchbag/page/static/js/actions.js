@@ -45,6 +45,11 @@ export function skip(ids) {
   return change("/skip", { ids }, () => `Set aside: ${plural(ids.length, "image")}`);
 }
 
+/** The labels of these images are right, whatever the model thinks. */
+export function confirm(ids) {
+  return change("/check/confirm", { ids }, () => `Kept: ${plural(ids.length, "label")}`);
+}
+
 export function keepOne(keep, ids) {
   return change("/check/keep", { keep, ids }, () => `Kept one, set aside ${plural(ids.length - 1, "copy", "copies")}`);
 }

@@ -63,7 +63,7 @@ export const picture = (image, side) => `/api/images/${image.id}/picture?side=${
 /** Live events; `handle(type, data)`, and `lost(true | false)` when the connection goes and comes back. */
 export function listen(handle, lost) {
   const source = new EventSource("/api/events");
-  for (const type of ["state", "progress", "labels", "classes", "images", "model"]) {
+  for (const type of ["state", "progress", "labels", "classes", "images", "model", "notice"]) {
     source.addEventListener(type, (event) => handle(type, JSON.parse(event.data)));
   }
   source.onopen = () => lost(false);

@@ -17,8 +17,8 @@ export async function mount(root) {
   let gone = false;
   let points = [];
   const picker = new Picker({ pick: answer, label: "Which class is it?" });
-  const image = h("img", { class: "asked", alt: "" });
-  const stage = h("div", { class: "stage" }, image);
+  const stage = h("div", { class: "stage" });
+  const ahead = new Map(); // pictures that probably come next, fetched and decoded, by address
   const why = h("p", { class: "why", "aria-live": "polite" });
   const file = h("p", { class: "soft small cut" });
   const actions = h(
@@ -70,30 +70,39 @@ export async function mount(root) {
     main.classList.toggle("waiting", !question.image);
     picker.setChances(question.probabilities?.length ? question.probabilities : null);
     picker.flash(null);
-    if (question.image) showImage(question);
-    else showNothing(question);
+    const wait = question.image ? showImage(question) : showNothing(question);
+    // the person waits for the picture and the bars; all else comes behind them
+    wait.then(() => setTimeout(() => question === current && showRest(question), 0));
+  }
+
+  function showRest(question) {
+    if (gone) return;
     if (question.accuracy) addPoint(question.accuracy, false);
     drawStanding();
-    const soon = question.next;
-    if (soon) {
-      remember([soon]);
-      new Image().src = picture(soon, side());
+    const soon = question.next ?? [];
+    const kept = new Set([question.image, ...soon].filter(Boolean).map((one) => (pictureOf(one), picture(one, side()))));
+    for (const address of ahead.keys()) if (!kept.has(address)) ahead.delete(address);
+  }
+
+  function pictureOf(one) {
+    const address = picture(one, side());
+    if (!ahead.has(address)) {
+      const made = h("img", { class: "asked", alt: `The image in question, ${fileName(one.name)}`, src: address, dataset: { id: one.id } });
+      made.decode().catch(() => {});
+      ahead.set(address, made);
     }
+    return ahead.get(address);
   }
 
   function showImage(question) {
     remember([question.image]);
-    const address = picture(question.image, side());
-    image.hidden = false;
-    if (image.dataset.id !== String(question.image.id)) {
-      image.dataset.id = question.image.id;
-      image.alt = `The image in question, ${fileName(question.image.name)}`;
-      image.src = address;
-      image.decode().then(painted, painted);
-    }
     why.textContent = question.why ?? "";
     file.textContent = question.image.name;
     file.title = question.image.name;
+    if (stage.firstChild?.dataset.id === String(question.image.id)) return Promise.resolve();
+    const shown = pictureOf(question.image);
+    stage.replaceChildren(shown);
+    return shown.decode().then(painted, painted);
   }
 
   function painted() {
@@ -105,14 +114,14 @@ export async function mount(root) {
   }
 
   function showNothing(question) {
-    image.hidden = true;
-    delete image.dataset.id;
+    stage.replaceChildren();
     file.textContent = "";
     if (question.ready) why.textContent = "Nothing is left to ask: every image has a label or was set aside.";
     else {
       why.textContent = question.stage ? `Please wait: ${question.stage} …` : "The first images are being described …";
       timer = setTimeout(next, AGAIN);
     }
+    return Promise.resolve();
   }
 
   async function answer(choice) {
@@ -165,7 +174,7 @@ export async function mount(root) {
     figures.replaceChildren(...rows.filter(Boolean).map(([a, b]) => h("div", {}, h("b", {}, a), h("span", {}, b))));
     chart.replaceChildren(curve(points));
     hint.classList.toggle("stop", Boolean(judged?.stop));
-    hint.textContent = judged ? (judged.stop ? `You can stop: ${judged.reason}.` : judged.reason) : "";
+    hint.textContent = judged?.reason ? `${judged.stop ? "You can stop" : "Keep going"}: ${judged.reason}.` : "";
   }
 
   function side() {

@@ -1,9 +1,9 @@
 // What may be wrong: labels the model doubts, classes that are confused, copies, images that stand alone, disagreements.
 
-import { keepOne, label, skip } from "./actions.js";
+import { confirm, keepOne, label, skip } from "./actions.js";
 import { get, post } from "./api.js";
 import { confusion } from "./confusion.js";
-import { button, h, percent, plural } from "./dom.js";
+import { button, h, percent, plural, sentence } from "./dom.js";
 import { classOf, nameOf, on } from "./store.js";
 import { dot, refreshTiles, thumbLink } from "./tile.js";
 import { fail } from "./toast.js";
@@ -42,7 +42,7 @@ export async function mount(root, address) {
       if (mine !== current) return;
       content.replaceChildren(...made);
     } catch (error) {
-      if (error.status === 503 || error.status === 409) content.replaceChildren(h("p", { class: "hint" }, error.message));
+      if (error.status === 503 || error.status === 409) content.replaceChildren(note(sentence(error.message)));
       else fail(error);
     }
   }
@@ -62,6 +62,7 @@ export async function mount(root, address) {
 }
 
 const note = (text) => h("p", { class: "hint" }, text);
+const NO_LABELS = "There are no labels yet. Answer some questions in “Ask me”, or label images in the gallery; then this finds what looks wrong.";
 const chip = (id) => h("span", { class: "chip" }, dot(classOf(id)?.color), h("span", { class: "cut" }, nameOf(id)));
 
 /** A card that goes when it was dealt with, and hands the focus on. */
@@ -79,14 +80,14 @@ function card(id, lines, actions) {
 
 async function errors() {
   const { items, labels } = await get("/check/errors", { limit: 100 });
-  if (!items.length) return [note(labels ? `The model, trained without each label in turn, agrees with all ${labels} labels.` : "There are no labels yet.")];
+  if (!items.length) return [note(labels ? `The model, trained without each label in turn, agrees with all ${labels} labels.` : NO_LABELS)];
   const cards = items.map((one) =>
     card(
       one.id,
       [h("p", {}, "Label ", chip(one.label), h("small", {}, ` ${percent(one.p_label)}`)), h("p", {}, "Model ", chip(one.predicted), h("small", {}, ` ${percent(one.p_predicted)}`))],
       [
         [`Change to ${nameOf(one.predicted)}`, () => label([one.id], one.predicted), "primary small"],
-        [`Keep ${nameOf(one.label)}`, () => true],
+        [`Keep ${nameOf(one.label)}`, () => confirm([one.id])],
       ],
     ),
   );
@@ -95,9 +96,9 @@ async function errors() {
 
 async function confusions() {
   const found = await get("/check/confusions", { limit: 20 });
-  if (!found.labels) return [note("There are no labels yet.")];
+  if (!found.labels) return [note(NO_LABELS)];
   const pairs = found.pairs.map(({ a, b, count, share, ids }) =>
-    h("article", { class: "card" }, h("p", {}, chip(a), " taken for ", chip(b), h("span", { class: "soft" }, ` ${plural(count, "image")}, ${percent(share)} of ${nameOf(a)}`)), h("div", { class: "thumbs" }, ids.slice(0, 8).map((id) => thumbLink(id)))),
+    h("article", { class: "card" }, h("p", {}, chip(a), " and ", chip(b), h("span", { class: "soft" }, ` ${plural(count, "image")} taken for the other class, ${percent(share)} of the two`)), h("div", { class: "thumbs" }, ids.slice(0, 8).map((id) => thumbLink(id)))),
   );
   return [confusion(found), ...(pairs.length ? pairs : [note("No two classes are confused.")])];
 }
@@ -129,7 +130,7 @@ async function duplicates(again) {
 async function lonely() {
   const { items } = await get("/check/lonely", { limit: 100 });
   if (!items.length) return [note("No image stands alone.")];
-  const cards = items.map((one) => card(one.id, [h("p", { class: "soft" }, `nearest: ${one.similarity.toFixed(2)} alike`)], [["Set aside", () => skip([one.id])]]));
+  const cards = items.map((one) => card(one.id, [h("p", { class: "soft" }, `Likeness to its nearest images: ${one.similarity.toFixed(2)}`)], [["Set aside", () => skip([one.id])]]));
   return [h("p", { class: "soft" }, "Least like any other image: a rare class, a mistake of the camera, or a file that does not belong here."), h("div", { class: "cards check-cards" }, cards)];
 }
 

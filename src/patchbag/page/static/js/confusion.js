@@ -18,5 +18,5 @@ export function confusion({ matrix, classes }) {
     });
     return h("tr", {}, h("th", { scope: "row" }, nameOf(classes[i])), cells);
   });
-  return h("section", { class: "card scroll" }, h("h2", {}, "Confusion"), h("p", { class: "soft" }, "Rows are labels, columns what the model expects without that label; percent of the row."), h("table", { class: "confusion" }, h("thead", {}, head), h("tbody", {}, rows)));
+  return h("section", { class: "card" }, h("h2", {}, "Confusion"), h("p", { class: "soft" }, "Rows are labels, columns what the model expects without that label; percent of the row."), h("div", { class: "scroll" }, h("table", { class: "confusion" }, h("thead", {}, head), h("tbody", {}, rows))));
 }

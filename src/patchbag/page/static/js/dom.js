@@ -62,6 +62,8 @@ export function button(text, onclick, { name = null, kind = "", label = null, ti
 export const count = (n) => Number(n).toLocaleString("en");
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 export const percent = (p) => (p === null || p === undefined ? "" : p > 0 && p < 0.005 ? "<1 %" : `${Math.round(100 * p)} %`);
+/** A remark of the server as a sentence. */
+export const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}` : "");
 export const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 export const fileName = (path) => path.split("/").pop();
 

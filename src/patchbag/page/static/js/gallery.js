@@ -51,7 +51,7 @@ export async function mount(root, address) {
   const selection = h("div", { class: "selection", hidden: true });
   const size = h("input", { type: "range", min: 88, max: 320, value: restoreSize(), "aria-label": "Size of the pictures", class: "range" });
   size.addEventListener("input", () => (grid.setSide(Number(size.value)), keepSize(size.value)));
-  const text = h("input", { type: "search", class: "field name-filter", placeholder: "Part of the name", "aria-label": "Part of the name" });
+  const text = h("input", { type: "search", class: "field name-filter", placeholder: "Name has …", "aria-label": "Part of the name" });
   text.addEventListener("input", throttle(() => set({ text: text.value }), 250));
   const controls = h("div", { class: "controls" });
   const bar = h("div", { class: "toolbar", role: "group", "aria-label": "Filter and order" }, controls, h("div", { class: "row" }, tally, fresh, acceptAll, size));

@@ -7,7 +7,8 @@ import { fillTile, makeTile } from "./tile.js";
 
 const GAP = 10;
 const LINE = 30;
-const AHEAD = 120; // milliseconds until rows beyond the screen are drawn
+const AHEAD = 120; // milliseconds until rows beyond the screen are drawn, when what is on it is there
+const PATIENCE = 10; // times that this is waited for
 const MOVED = 6; // pixels from which a click is a drag
 
 export class Grid {
@@ -119,7 +120,7 @@ export class Grid {
     const [top, height] = [this.element.scrollTop, this.element.clientHeight];
     const [first, last] = this.layout.range(top - margin, top + height + margin);
     clearTimeout(this.later);
-    if (!margin) this.later = setTimeout(() => this._drawNow(height / 2), AHEAD); // what is seen comes first
+    if (!margin) this._drawAhead(height / 2, PATIENCE);
     const shown = new Set();
     for (let i = first; i < last; i++) shown.add(this.ids[i]);
     for (const [id, tile] of this.tiles) {
@@ -135,6 +136,15 @@ export class Grid {
     if (current) this.list.setAttribute("aria-activedescendant", current.id);
     else this.list.removeAttribute("aria-activedescendant");
     this._settle();
+  }
+
+  /** What is seen comes first: rows beyond it are drawn when all of its pictures are there, or have been waited for. */
+  _drawAhead(margin, left) {
+    this.later = setTimeout(() => {
+      const waits = [...this.tiles.values()].some((tile) => tile.firstChild.dataset.source && !tile.firstChild.classList.contains("ready"));
+      if (waits && left) this._drawAhead(margin, left - 1);
+      else this._drawNow(margin);
+    }, AHEAD);
   }
 
   _near(tile, top, height) {

@@ -2,7 +2,7 @@
 
 import { classOfKey, label, skip } from "./actions.js";
 import { get, picture } from "./api.js";
-import { button, fileName, h, isTyping, percent } from "./dom.js";
+import { button, fileName, h, isTyping, percent, sentence } from "./dom.js";
 import { boxQuery, Canvas, paintHeat } from "./heat.js";
 import { Picker } from "./picker.js";
 import { detail, nameOf, on, remember } from "./store.js";
@@ -23,12 +23,13 @@ export async function mount(root, address) {
   const note = h("p", { class: "soft small" });
   const sums = h("p", { class: "sums" });
   const voters = h("div", { class: "thumbs" });
+  const decided = h("div", { class: "stack", hidden: true }, h("h3", {}, "Labelled images that decided"), h("p", { class: "soft small" }, "What each adds by itself; labels also speak through images without one that are like them."), voters);
   const searchBox = button("Find this part", () => go(canvas.box), { name: "search", kind: "primary" });
   searchBox.hidden = true;
   const bar = h("div", { class: "row wrap" }, button("Back", () => history.back(), { name: "left" }), button("Find alike", () => go(null), { name: "search" }), searchBox, button("Set aside", () => skip([id])));
   const legend = h("div", { class: "legend" }, h("label", { class: "row" }, heatSwitch, "Heat map"), h("span", { class: "key for" }, "for the class"), h("span", { class: "key against" }, "against it"));
   const left = h("section", { class: "image-main", "aria-label": "The image" }, bar, canvas.element, legend, h("p", { class: "soft small" }, "Drag a rectangle in the picture to search for that part."));
-  const why = h("section", { class: "card" }, h("h2", {}, "Why?"), toggles, sums, note, h("h3", {}, "Labelled images that decided"), h("p", { class: "soft small" }, "What each adds by itself; labels also speak through images without one that are like them."), voters);
+  const why = h("section", { class: "card" }, h("h2", {}, "Why?"), toggles, sums, note, decided);
   const side = h("div", { class: "image-side" }, h("section", { class: "card" }, title, facts, state, picker.element), why);
   root.append(h("div", { class: "image-view" }, left, side));
   const stops = [
@@ -51,8 +52,13 @@ export async function mount(root, address) {
       drawFacts();
       await explain();
     } catch (error) {
-      fail(error);
+      if (error.status === 404 || error.status === 422) showMissing(error);
+      else fail(error);
     }
+  }
+
+  function showMissing(error) {
+    root.replaceChildren(h("div", { class: "page" }, h("h1", {}, "No such image"), h("p", { class: "hint" }, sentence(error.message), " ", h("a", { href: "#/gallery" }, "All images"))));
   }
 
   function drawFacts() {
@@ -72,7 +78,8 @@ export async function mount(root, address) {
     } catch (error) {
       explained = null;
       if (error.status === 0) fail(error);
-      note.textContent = error.message;
+      note.textContent = sentence(error.message);
+      decided.hidden = true;
       toggles.replaceChildren();
       sums.replaceChildren();
       voters.replaceChildren();
@@ -92,6 +99,7 @@ export async function mount(root, address) {
     sums.replaceChildren("Score of ", h("b", {}, nameOf(first)), ` ${signed(explained.score)} = patches ${signed(spoken)} + rest ${signed(explained.base)}`, explained.probability === null || explained.probability === undefined ? "" : `; ${percent(explained.probability)}`);
     note.textContent = explained.note ?? "";
     voters.replaceChildren(...(explained.voters ?? []).map(voter));
+    decided.hidden = !explained.voters?.length;
     drawHeat();
   }
 

@@ -2,7 +2,7 @@
 
 import { classOfKey, label } from "./actions.js";
 import { get, post, thumb } from "./api.js";
-import { button, clamp, h, isTyping, plural, say, throttle } from "./dom.js";
+import { button, clamp, h, isTyping, plural, say, sentence, throttle } from "./dom.js";
 import { Grid } from "./grid.js";
 import { Picker } from "./picker.js";
 import { Scatter } from "./scatter.js";
@@ -35,7 +35,8 @@ export async function mount(root) {
   const reset = button("Whole map", () => plot.reset(), { kind: "small" });
   const tip = h("div", { class: "map-tip", hidden: true }, h("img", { alt: "" }), h("span", { class: "cut" }));
   const bar = h("div", { class: "toolbar" }, h("h1", {}, "Map"), modes, h("span", { class: "fill" }), hold, reset, redo);
-  const stage = h("div", { class: "map-stage" }, plot.element, tip);
+  const empty = h("p", { class: "map-empty", role: "status", hidden: true });
+  const stage = h("div", { class: "map-stage" }, plot.element, empty, tip);
   const side = h("aside", { class: "dock", "aria-label": "Selection" }, h("h2", {}, "Selection"), tally, picker.element, grid.element);
   root.append(h("div", { class: "gallery map" }, h("div", { class: "gallery-main" }, bar, stage, legend, note), side));
   drawModes();
@@ -43,7 +44,7 @@ export async function mount(root) {
   const stops = [
     on("labelled labels model", () => recolour()),
     on("classes", () => paint()),
-    on("progress", ({ stage: work, done, total }) => work === "map" && (done >= total ? load() : (note.textContent = `Making the map: ${done} of ${total}`))),
+    on("progress", ({ stage: work, done, total }) => work === "map" && (done ? load() : announce("The map is being made …"))),
     on("details", () => hovered >= 0 && showTip()),
   ];
   const repaint = () => paint();
@@ -54,20 +55,26 @@ export async function mount(root) {
     try {
       const [map, found] = await Promise.all([get("/map"), get("/columns")]);
       columns = found;
-      note.textContent = map.ready ? map.method : map.running ? "The map is being made …" : "There is no map yet.";
+      announce(map.ready ? "" : map.running ? "The map is being made …" : "There is no map yet: the first images are being described.");
+      note.textContent = map.ready ? `Places by ${map.method}${map.running ? "; a better map is being made …" : ""}` : "";
       if (map.ready) plot.setPoints(map.ids, map.x, map.y);
       redo.lastChild.textContent = map.ready ? "Make it anew" : "Make the map";
       paint();
     } catch (error) {
-      note.textContent = error.message;
+      announce(sentence(error.message));
       if (error.status === 0) fail(error);
     }
+  }
+
+  function announce(text) {
+    empty.textContent = text;
+    empty.hidden = !text;
   }
 
   async function make() {
     try {
       await post("/map");
-      note.textContent = "The map is being made …";
+      note.textContent = "The map is being made anew …";
     } catch (error) {
       fail(error);
     }

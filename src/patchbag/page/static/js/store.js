@@ -104,7 +104,8 @@ function handle(type, data) {
     if (data.accuracy) emit("accuracy", data.accuracy);
     expire(null);
     emit("model", data);
-  } else if (type === "progress") {
+  } else if (type === "notice") emit("problem", new Error(data.text));
+  else if (type === "progress") {
     if (data.total && data.done >= data.total) store.progress.delete(data.stage);
     else store.progress.set(data.stage, data);
     emit("progress", data);

@@ -1,6 +1,6 @@
 // Messages in the corner, questions before what is hard to take back, and a question for one line of text.
 
-import { button, h, say } from "./dom.js";
+import { button, h, say, sentence } from "./dom.js";
 import { emit } from "./store.js";
 
 const SHOWN = 5000;
@@ -19,7 +19,7 @@ export function toast(text, { undo = false, kind = "" } = {}) {
 
 export function fail(error) {
   if (error.name === "AbortError") return;
-  toast(error.message, { kind: "bad" });
+  toast(sentence(error.message), { kind: "bad" });
 }
 
 function show(title, content, actions) {
