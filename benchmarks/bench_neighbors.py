@@ -2,6 +2,7 @@
 """Neighbours under KL against matrix products in NumPy, on one thread, in one process.
 
     python benchmarks/bench_neighbors.py            # 1,000 queries, batch and single, clustered and iid histograms
+    python benchmarks/bench_neighbors.py --auto 3000 20000 60000   # what "auto" loses against the faster algorithm
     python benchmarks/bench_neighbors.py --exact 1000   # neighbours against float64, every divergence, side and width
 
 Clustered: 1,000 centres from a flat Dirichlet distribution in 64 dimensions, points drawn around them with 2,000
@@ -171,14 +172,39 @@ def report_exactness(m: int) -> None:
         print(f"{name}: {wrong} of {total:,} lists differ so far", flush=True)
 
 
+def report_auto(sizes: list[int]) -> None:
+    """Time of ``auto`` over that of the faster one of products and tree, on a grid; processor time, best of several."""
+    worst = 0.0
+    for name, draw in DATA.items():
+        for n in sizes:
+            for d in (8, 64, 256):
+                X, Q = draw(n, 300, d)
+                models = {a: BregmanNeighbors(K, algorithm=a, random_state=0).fit(X) for a in ("brute", "ball", "auto")}
+                for m in (1, 10, 300):
+                    best = dict.fromkeys(models, np.inf)
+                    for _ in range(3 if m == 300 else 15):
+                        for key, model in models.items():
+                            started = time.process_time()
+                            model.kneighbors(Q[:m])
+                            best[key] = min(best[key], time.process_time() - started)
+                    ratio = best["auto"] / min(best["brute"], best["ball"])
+                    worst = max(worst, ratio)
+                    times = ", ".join(f"{key} {1e6 * best[key] / m:.0f} µs" for key in models)
+                    print(f"{name}, {n:,} × {d}, {m} queries: {times} per query; auto {ratio:.2f} ×", flush=True)
+    print(f"auto takes at most {worst:.2f} times as long as the faster one")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--exact", type=int, default=0)
+    parser.add_argument("--auto", type=int, nargs="+", metavar="POINTS")
     parser.add_argument("--points", type=int, default=60_000)
     arguments = parser.parse_args()
     with threadpool_limits(1):
         if arguments.exact:
             report_exactness(arguments.exact)
+        elif arguments.auto:
+            report_auto(arguments.auto)
         else:
             for name, draw in DATA.items():
                 report_exact_speed(name, *draw(arguments.points, 1000))

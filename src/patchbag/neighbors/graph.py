@@ -59,7 +59,7 @@ class Graph(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, inline="always")
-def _score(vectors: Any, bias: Any, at: int, centred: Any) -> Any:  # pragma: no cover - compiled
+def _score(vectors: Any, bias: Any, at: Any, centred: Any) -> Any:  # pragma: no cover - compiled
     total = vectors[at, 0] * centred[0]
     for j in range(1, centred.shape[0]):
         total += vectors[at, j] * centred[j]
@@ -67,7 +67,7 @@ def _score(vectors: Any, bias: Any, at: int, centred: Any) -> Any:  # pragma: no
 
 
 @njit(cache=True, nogil=True)
-def _insert(value: Any, at: int, values: Any, places: Any) -> int:  # pragma: no cover - compiled
+def _insert(value: Any, at: Any, values: Any, places: Any) -> int:  # pragma: no cover - compiled
     """Insert into a list that is sorted by value, infinite where it is empty; where it went, -1 for nowhere.
 
     Places at or above ``EXPANDED`` are those of points that were expanded.
@@ -234,8 +234,8 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
         values[:], places[:], seen[:] = np.inf, EMPTY, -1
         stats[i, 0] = _enter(tree, centred, keys, nodes, out, leaves) + added.bias.shape[0]
         stats[i, 1] = (leaves >= 0).sum()
-        for y in range(added.bias.shape[0]):
-            _insert(_score(added.vectors, added.bias, y, centred), EXPANDED + n + y, values, places)
+        for extra in range(added.bias.shape[0]):
+            _insert(_score(added.vectors, added.bias, extra, centred), EXPANDED + n + extra, values, places)
         row = entries
         for c in range(n_leaves):
             row[c] = tree.start[leaves[c]] if leaves[c] >= 0 else -1
