@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Neighbours under KL against matrix products in NumPy, nmslib and pynndescent, on one thread, in one process.
+"""Neighbours under KL against matrix products in NumPy, on one thread, in one process.
 
     python benchmarks/bench_neighbors.py            # 1,000 queries, batch and single, clustered and iid histograms
-    python benchmarks/bench_neighbors.py --peers    # recall@10 against queries per second, with nmslib and pynndescent
+    python benchmarks/bench_neighbors.py --auto 3000 20000 60000   # what "auto" loses against the faster algorithm
     python benchmarks/bench_neighbors.py --exact 1000   # neighbours against float64, every divergence, side and width
 
 Clustered: 1,000 centres from a flat Dirichlet distribution in 64 dimensions, points drawn around them with 2,000
@@ -172,77 +172,39 @@ def report_exactness(m: int) -> None:
         print(f"{name}: {wrong} of {total:,} lists differ so far", flush=True)
 
 
-def show(name: str, label: str, true: np.ndarray, found: Any, m: int, batch: Any, one: Any, singles: int = 200) -> None:
-    batched = in_turn({"batch": batch}, 2)["batch"]
-    single = in_turn({"single": lambda: [one(i) for i in range(singles)]}, 2)["single"]
-    print(
-        f"{name:9} {label:52} recall {recall(np.asarray(found), true):.3f}  batch {m / batched:7.0f}/s  "
-        f"single {singles / single:7.0f}/s",
-        flush=True,
-    )
-
-
-def report_curves(name: str, X: np.ndarray, Q: np.ndarray) -> None:
-    """recall@10 and queries per second, batch and single; KL(point ‖ query), as nmslib's ``kldivfast`` has it."""
-    import nmslib
-    import pynndescent
-
-    m = len(Q)
-    true = BregmanNeighbors(K, side="left", algorithm="brute").fit(X).kneighbors(Q)[1]
-    form = Form(GENERATORS["kl"], 1.0, SMOOTHING)
-    rows, queries = form.clean(X).astype(np.float32), form.clean(Q).astype(np.float32)
-    ours: list[tuple[str, dict[str, Any]]] = [
-        ("products, exact", {"algorithm": "brute"}),
-        ("ball tree, exact", {"algorithm": "ball"}),
-        *((f"ball tree, {leaves} leaves", {"max_leaves": leaves}) for leaves in (1, 4, 16, 64)),
-        ("vantage tree, 16 leaves", {"algorithm": "vantage", "max_leaves": 16}),
-    ]
-    for label, options in ours:
-        model = BregmanNeighbors(K, side="left", random_state=0, **options).fit(X)
-        found = model.kneighbors(Q)[1]
-        ask = partial(model.kneighbors, Q)
-        show(name, label, true, found, m, ask, lambda i, model=model: model.kneighbors(Q[i : i + 1]))
-    for method, build, sweeps in (
-        ("hnsw", {"M": 16, "efConstruction": 200, "indexThreadQty": 1}, [{"ef": ef} for ef in (20, 50, 200)]),
-        ("vptree", {"bucketSize": 50}, [{"alphaLeft": a, "alphaRight": a} for a in (0.5, 1.0, 2.0)]),
-    ):
-        index = nmslib.init(method=method, space="kldivfast")
-        index.addDataPointBatch(rows)
-        started = time.perf_counter()
-        index.createIndex(build, print_progress=False)
-        label = f"nmslib {method}, built in {time.perf_counter() - started:.0f} s"
-        for options in sweeps:
-            index.setQueryTimeParams(options)
-            found = [index.knnQuery(q, K)[0] for q in queries]
-            found = np.array([np.pad(f, (0, K - len(f)), constant_values=-1) for f in found])
-            batch = partial(index.knnQueryBatch, queries, K, num_threads=1)
-            one = partial(_ask_nmslib, index, queries)
-            show(name, f"{label}, {next(iter(options.values()))}", true, found, m, batch, one)
-    started = time.perf_counter()
-    descent = pynndescent.NNDescent(rows, metric="symmetric_kl", n_neighbors=20, n_jobs=1, random_state=0)
-    descent.prepare()
-    label = f"pynndescent, symmetrised KL, built in {time.perf_counter() - started:.0f} s"
-    true = BregmanNeighbors(K, side="symmetric", algorithm="brute").fit(X).kneighbors(Q)[1]
-    for epsilon in (0.1, 0.3):
-        ask = partial(descent.query, k=K, epsilon=epsilon)
-        found = ask(queries)[0]
-        show(name, f"{label}, {epsilon}", true, found, m, partial(ask, queries), lambda i, a=ask: a(queries[i : i + 1]))
-
-
-def _ask_nmslib(index: Any, queries: np.ndarray, i: int) -> Any:
-    return index.knnQuery(queries[i], K)
+def report_auto(sizes: list[int]) -> None:
+    """Time of ``auto`` over that of the faster one of products and tree, on a grid; processor time, best of several."""
+    worst = 0.0
+    for name, draw in DATA.items():
+        for n in sizes:
+            for d in (8, 64, 256):
+                X, Q = draw(n, 300, d)
+                models = {a: BregmanNeighbors(K, algorithm=a, random_state=0).fit(X) for a in ("brute", "ball", "auto")}
+                for m in (1, 10, 300):
+                    best = dict.fromkeys(models, np.inf)
+                    for _ in range(3 if m == 300 else 15):
+                        for key, model in models.items():
+                            started = time.process_time()
+                            model.kneighbors(Q[:m])
+                            best[key] = min(best[key], time.process_time() - started)
+                    ratio = best["auto"] / min(best["brute"], best["ball"])
+                    worst = max(worst, ratio)
+                    times = ", ".join(f"{key} {1e6 * best[key] / m:.0f} µs" for key in models)
+                    print(f"{name}, {n:,} × {d}, {m} queries: {times} per query; auto {ratio:.2f} ×", flush=True)
+    print(f"auto takes at most {worst:.2f} times as long as the faster one")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--exact", type=int, default=0)
+    parser.add_argument("--auto", type=int, nargs="+", metavar="POINTS")
     parser.add_argument("--points", type=int, default=60_000)
     arguments = parser.parse_args()
     with threadpool_limits(1):
         if arguments.exact:
             report_exactness(arguments.exact)
+        elif arguments.auto:
+            report_auto(arguments.auto)
         else:
             for name, draw in DATA.items():
-                report = report_curves if arguments.peers else report_exact_speed
-                report(name, *draw(arguments.points, 1000))
+                report_exact_speed(name, *draw(arguments.points, 1000))

@@ -11,8 +11,8 @@ of the photographs of ``data``, queries from images that no point comes from:
 A run's ``figure`` says what is measured: ``leaves``, ``depth`` (mean), ``branching`` or ``seconds`` of the tree;
 ``exact``, how many times fewer divergences an exact best-first search computes than there are points; ``closer``, how
 many points are closer than the nearest one found, as a mean over the queries, for each number of leaves in ``at`` (of
-a sample, for each share), over the speed-up in divergences.  ``settings`` are those of ``grow_ball_tree`` (``tree =
-"ball"``) or ``grow_vantage_tree`` (``"vantage"``), and ``side``.
+a sample, for each share, of a graph for each beam), over the speed-up in divergences.  ``settings`` are those of
+``grow_ball_tree`` (``tree = "ball"`` or ``"graph"``) or ``grow_vantage_tree`` (``"vantage"``), and ``side``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from patchbag.neighbors.ball_tree import grow_ball_tree
 from patchbag.neighbors.brute import search_brute
 from patchbag.neighbors.divergences import GENERATORS
 from patchbag.neighbors.forms import Form, Points
+from patchbag.neighbors.graph import link_points, search_graph
+from patchbag.neighbors.leaf_search import gather_leaves
 from patchbag.neighbors.sampling import draw_sample
 from patchbag.neighbors.tree_search import search_tree
 from patchbag.neighbors.vantage_tree import grow_vantage_tree
@@ -128,7 +130,7 @@ def _figures(run: dict[str, Any], X: np.ndarray, Q: np.ndarray) -> list[Row]:
             row = make_row(f"{run['name']}, share {share:g}", closer, None)
             found.append(row | {"x": len(points) / len(some), "series": run["name"], "unit": "number closer"})
         return found
-    grow = {"ball": grow_ball_tree, "vantage": grow_vantage_tree}[kind]
+    grow = grow_vantage_tree if kind == "vantage" else grow_ball_tree
     grow(points.part(np.arange(min(300, len(points)))), **settings, random_state=random_state)  # compiles
     started = time.perf_counter()
     tree = grow(points, **settings, random_state=random_state)
@@ -140,11 +142,17 @@ def _figures(run: dict[str, Any], X: np.ndarray, Q: np.ndarray) -> list[Row]:
         stats = search_tree(points, tree, queries, 1)[2]
         return [make_row(run["name"], len(points) / stats[:, 0].mean(), published, leaves=stats[:, 1].mean())]
     exact = _divergences(points, queries)
+    graph = link_points(points, tree, gather_leaves(points, tree)) if kind == "graph" else None
     found = []
-    for at, leaves in enumerate(run["at"]):
-        _, indices, stats = search_tree(points, tree, queries, 1, max_leaves=leaves)
+    for at, budget in enumerate(run["at"]):
+        if graph is None:
+            _, indices, stats = search_tree(points, tree, queries, 1, max_leaves=budget)
+        else:
+            _, indices, stats = search_graph(points, tree, graph, queries, 1, beam=budget, max_leaves=1)
         reached = np.take_along_axis(exact, indices, axis=1)
-        row = make_row(f"{run['name']}, {leaves} leaves", _count_closer(exact, reached))
+        row = make_row(
+            f"{run['name']}, {budget} {'leaves' if graph is None else 'kept'}", _count_closer(exact, reached)
+        )
         row["published"] = published[at] if published else None
         found.append(row | {"x": len(points) / stats[:, 0].mean(), "series": run["name"], "unit": "number closer"})
     return found

@@ -8,17 +8,16 @@ are expanded.  It begins with one point of each of the leaves that a best-first 
 **Building.**  The candidates of a point are the nearest of those in the ``JOINED`` leaves around its own, then the
 neighbours of its neighbours (NN-descent, Dong et al. 2011).  All of them may lie in one cluster, from which no edge
 would lead away; so one point of each of these leaves is a candidate too.  Of the candidates, and of the points that
-have an edge to it, x keeps an edge to y, nearest first, unless y is nearer to a point that x has an edge to already
-(the relative neighbourhood of HNSW, Malkov & Yashunin 2020).
+have an edge to it, x keeps an edge to y, nearest first, unless y is ``RELAXED`` times nearer to a point that x has an
+edge to already (the relative neighbourhood of HNSW, Malkov & Yashunin 2020, relaxed as in DiskANN).
 
 A score is one product for every divergence and side (``forms``), so that the loops are those of squared Euclidean
 distances.  Points are stored leaf after leaf: what is near by the divergence is near in memory.
 
-Packages that are kept up do this for metrics only; their edges between √x, re-ranked by the divergence, find fewer
-neighbours in the same time (``benchmarks/bench_neighbors.py --peers``).
+``benchmarks/bench_neighbors_peers.py`` compares it with packages: nmslib, hnswlib on √x, ranked again, pynndescent.
 
-Cost: about ``JOINED``·leaf_size + 400 products per point to build, some hundred per query.  ``JOINED``, ``CANDIDATES``
-and ``DEGREE`` were chosen on drawn histograms (``clustered`` of ``benchmarks/bench_neighbors.py``).
+Cost: some thousand products per point to build, some hundred per query.  The constants were chosen on drawn histograms
+(``clustered`` and ``iid`` of ``benchmarks/bench_neighbors.py``, 20,000 points).
 """
 
 from __future__ import annotations
@@ -35,12 +34,15 @@ from patchbag.neighbors.leaf_search import Leaves
 from patchbag.neighbors.tree_search import Added, Found, dequeue, enqueue, search_in_blocks
 from patchbag.neighbors.trees import Tree, products
 
-# leaves around a point's own; candidates of a point; edges of a point at most
-JOINED = 16
-CANDIDATES = 24
-DEGREE = 24
+# leaves around a point's own; candidates of a point; its edges at most; how much nearer another has to be
+JOINED = 32
+CANDIDATES = 48
+DEGREE = 32
+RELAXED = 1.1
 # leaves in which a search begins
 LEAVES = 4
+EXPANDED = 1 << 31
+EMPTY = 2 * EXPANDED - 1
 
 
 class Graph(NamedTuple):
@@ -57,7 +59,7 @@ class Graph(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, inline="always")
-def _score(vectors: Any, bias: Any, at: int, centred: Any) -> Any:  # pragma: no cover - compiled
+def _score(vectors: Any, bias: Any, at: Any, centred: Any) -> Any:  # pragma: no cover - compiled
     total = vectors[at, 0] * centred[0]
     for j in range(1, centred.shape[0]):
         total += vectors[at, j] * centred[j]
@@ -65,23 +67,28 @@ def _score(vectors: Any, bias: Any, at: int, centred: Any) -> Any:  # pragma: no
 
 
 @njit(cache=True, nogil=True)
-def _insert(value: Any, at: int, values: Any, places: Any) -> int:  # pragma: no cover - compiled
-    """Insert into a list that is sorted by value, infinite where it is empty; where it went, -1 for nowhere."""
-    low = values.shape[0] - 1
-    if not value < values[low]:
+def _insert(value: Any, at: Any, values: Any, places: Any) -> int:  # pragma: no cover - compiled
+    """Insert into a list that is sorted by value, infinite where it is empty; where it went, -1 for nowhere.
+
+    Places at or above ``EXPANDED`` are those of points that were expanded.
+    """
+    last = values.shape[0] - 1
+    if not value < values[last]:
         return -1
+    worst, worst_place = values[last], places[last]
+    low = last
     while low > 0 and values[low - 1] > value:
+        values[low], places[low] = values[low - 1], places[low - 1]
         low -= 1
     same = low
     while same > 0 and values[same - 1] == value:
         same -= 1
-        if places[same] == at:
+        if places[same] & (EXPANDED - 1) == at:  # it is there already
+            for i in range(low, last):
+                values[i], places[i] = values[i + 1], places[i + 1]
+            values[last], places[last] = worst, worst_place
             return -1
-    for i in range(values.shape[0] - 1, low, -1):
-        values[i] = values[i - 1]
-        places[i] = places[i - 1]
-    values[low] = value
-    places[low] = at
+    values[low], places[low] = value, at
     return low
 
 
@@ -121,7 +128,7 @@ def _reach_out(tree: Any, near: Any, node: Any, asked: Any, values: Any, places:
 
 @njit(cache=True, nogil=True)
 def _select(tree: Any, asked: Any, offset: Any, x: int, values: Any, places: Any, edges: Any) -> None:
-    """Of the candidates of x, sorted, those to which no kept one is nearer than x."""
+    """Of the candidates of x, sorted, those to which no kept one is much nearer than x."""
     kept = 0
     for c in range(values.shape[0]):
         y = places[c]
@@ -130,7 +137,7 @@ def _select(tree: Any, asked: Any, offset: Any, x: int, values: Any, places: Any
         free = True
         for i in range(kept):
             z = edges[i]
-            if _score(tree.vectors, tree.bias, y, asked[z]) + offset[z] < values[c] + offset[x]:
+            if RELAXED * (_score(tree.vectors, tree.bias, y, asked[z]) + offset[z]) < values[c] + offset[x]:
                 free = False
                 break
         if free:
@@ -211,23 +218,12 @@ def _enter(tree: Any, centred: Any, keys: Any, nodes: Any, out: Any, leaves: Any
 
 
 @njit(cache=True, nogil=True)
-def _keep(value: Any, at: int, values: Any, places: Any, expanded: Any, leads_on: bool) -> int:
-    """Insert into the beam a point that is to be expanded, or not; where it went."""
-    to = _insert(value, at, values, places)
-    if to >= 0:
-        for b in range(values.shape[0] - 1, to, -1):
-            expanded[b] = expanded[b - 1]
-        expanded[to] = not leads_on
-    return to
-
-
-@njit(cache=True, nogil=True)
 def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: Any, queries: Any, beam: int,
             n_leaves: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
     """Neighbours of each query, divergences computed and leaves begun in; -1 of these where fewer than k were found."""
     m, k = distances.shape
     n, dtype = tree.bias.shape[0], tree.vectors.dtype
-    values, places, expanded = np.empty(beam, dtype), np.empty(beam, np.int64), np.empty(beam, np.bool_)
+    values, places = np.empty(beam, dtype), np.empty(beam, np.int64)
     keys, nodes = np.empty(len(tree.start), dtype), np.empty(len(tree.start), np.int64)
     out, leaves = np.empty(len(tree.start), dtype), np.empty(n_leaves, np.int64)
     entries = np.empty(n_leaves, np.int32)
@@ -235,11 +231,11 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
     seen = np.empty(64 * beam, np.int32)
     for i in range(m):
         centred = queries.centred[i]
-        values[:], places[:], expanded[:], seen[:] = np.inf, -1, True, -1
+        values[:], places[:], seen[:] = np.inf, EMPTY, -1
         stats[i, 0] = _enter(tree, centred, keys, nodes, out, leaves) + added.bias.shape[0]
         stats[i, 1] = (leaves >= 0).sum()
-        for y in range(added.bias.shape[0]):
-            _keep(_score(added.vectors, added.bias, y, centred), n + y, values, places, expanded, False)
+        for extra in range(added.bias.shape[0]):
+            _insert(_score(added.vectors, added.bias, extra, centred), EXPANDED + n + extra, values, places)
         row = entries
         for c in range(n_leaves):
             row[c] = tree.start[leaves[c]] if leaves[c] >= 0 else -1
@@ -252,20 +248,20 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
                 if seen[y % len(seen)] != y:
                     seen[y % len(seen)] = y
                     stats[i, 0] += 1
-                    to = _keep(_score(tree.vectors, graph.bias, y, centred), y, values, places, expanded, True)
+                    to = _insert(_score(tree.vectors, graph.bias, y, centred), y, values, places)
                     if 0 <= to < nearest:
                         nearest = to
             at = nearest
-            while at < beam and expanded[at]:
+            while at < beam and places[at] >= EXPANDED:
                 at += 1
             if at == beam:
                 break
-            expanded[at] = True
             row = graph.edges[places[at]]
+            places[at] += EXPANDED
         count = 0
         for b in range(beam):
-            at = places[b]
-            if at >= n or (at >= 0 and tree.bias[at] < np.inf):
+            at = places[b] - EXPANDED
+            if values[b] < np.inf and (at >= n or tree.bias[at] < np.inf):
                 values[count], places[count] = values[b], tree.order[at] if at < n else added.order[at - n]
                 count += 1
         if count < k:

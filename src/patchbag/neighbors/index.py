@@ -10,7 +10,7 @@ Which algorithm answers is a matter of speed alone, except for those that are ap
 * ``sample``: a random sample, approximate (``sampling``);
 * ``auto``: ``ball`` where ``max_leaves`` is given; else ``brute`` or the exact ball tree, whichever is faster for as
   many queries as are asked.  Both are timed when the index is made, on points of its own, because how much a tree can
-  leave out depends on the data: products cost a + b·m for m queries, a tree t·m.  Both find the same neighbours, so
+  leave out depends on the data: products cost a + b·m for m queries, a tree s + t·m.  Both find the same neighbours, so
   that a choice by the clock changes no result.
 
 Points can be added and taken out.  Points that are in no tree yet are searched by products, until they are a tenth of
@@ -44,6 +44,7 @@ FEW = 2000
 # share of points outside of the tree at which it is made anew
 OUTSIDE = 0.1
 PROBES = 24
+SINGLES = 8
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class NeighborIndex:
     covered : points from this one on are in no tree
     removed : number of points that were taken out
     tree, leaves, graph, sample : None where the algorithm has none
-    costs : (a, b, t) in seconds, None where nothing was timed
+    costs : (a, b, s, t) in seconds, None where nothing was timed
     """
 
     def __init__(self, points: Points, plan: Plan, random_state: np.random.RandomState) -> None:
@@ -84,7 +85,7 @@ class NeighborIndex:
         self.leaves: Leaves | None = None
         self.graph: Graph | None = None
         self.sample: np.ndarray | None = None
-        self.costs: tuple[float, float, float] | None = None
+        self.costs: tuple[float, ...] | None = None
         self.algorithm = plan.algorithm
         if plan.algorithm == "auto":
             small = plan.max_leaves is None and len(points) < FEW
@@ -115,23 +116,29 @@ class NeighborIndex:
                 elif plan.algorithm == "auto" and plan.max_leaves is None:
                     self.costs = self._time(live)
 
-    def _time(self, live: np.ndarray) -> tuple[float, float, float]:
-        """Seconds of products for no query, of products per query, and of the tree per query."""
-        k = min(self.plan.n_neighbors, len(live))
+    def _time(self, live: np.ndarray) -> tuple[float, ...]:
+        """Seconds of products, then of the tree: for no query, and per query."""
+        # a point is its own nearest one, which no query has
+        k = min(self.plan.n_neighbors + 1, len(live))
         rows = self.points.rows[live[:: max(len(live) // ROWS, 1)][:ROWS]]
-        many, few, one = (self.points.ask(rows[:n], rows[:n]) for n in (ROWS, PROBES, 1))
+        ones = [self.points.ask(rows[i : i + 1], rows[i : i + 1]) for i in range(min(SINGLES, len(rows)))]
 
-        def clock(algorithm: str, queries: Queries) -> float:
+        def clock(algorithm: str, batches: list[Queries]) -> float:
             seconds = []
             for _ in range(3):
-                started = time.perf_counter()
-                self._search(queries, k, algorithm, 1)
-                seconds.append(time.perf_counter() - started)
-            return min(seconds)
+                started = time.process_time()  # of this process: the machine may be busy with others
+                for queries in batches:
+                    self._search(queries, k, algorithm, 1)
+                seconds.append(time.process_time() - started)
+            return min(seconds) / len(batches)
 
-        single, batch = clock("brute", one), clock("brute", many)
-        slope = max(batch - single, 0.0) / max(many.size - 1, 1)
-        return single - slope, slope, clock("ball", few) / few.size
+        costs: list[float] = []
+        for algorithm, size in (("brute", ROWS), ("ball", PROBES)):
+            many = self.points.ask(rows[:size], rows[:size])
+            single, batch = clock(algorithm, ones), clock(algorithm, [many])
+            slope = max(batch - single, 0.0) / max(many.size - 1, 1)
+            costs += [max(single - slope, 0.0), slope]
+        return tuple(costs)
 
     def add(self, rows: np.ndarray, random_state: np.random.RandomState) -> None:
         """Take in cleaned rows, which get the next numbers."""
@@ -159,8 +166,8 @@ class NeighborIndex:
         """The algorithm for m queries."""
         if self.costs is None:
             return self.algorithm
-        fixed, product, tree = self.costs
-        return "ball" if tree * m < fixed + product * m else "brute"
+        fixed, product, start, tree = self.costs
+        return "ball" if start + tree * m < fixed + product * m else "brute"
 
     def search(self, queries: Queries, k: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Divergences (m, k), indices (m, k) and statistics (m, 2): divergences computed and leaves opened."""
@@ -236,7 +243,8 @@ class NeighborIndex:
             index.graph = Graph(**some("graph")) if some("graph") else None
             index.sample = arrays.get("sample")
             index.covered, index.algorithm = state["covered"], state["algorithm"]
-            index.costs = None if state["costs"] is None else tuple(state["costs"])
+            costs = state["costs"]  # three in older files
+            index.costs = None if costs is None else (*costs[:2], *costs[2:-1], *([0.0] * (4 - len(costs))), costs[-1])
             return index, manifest["about"]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{path} is damaged: its manifest does not describe an index ({error})") from error
