@@ -113,7 +113,7 @@ export async function mount(root, address) {
       grid.setItems(matches.map((one) => one.id));
       grid.element.classList.toggle("empty", !matches.length);
       grid.element.dataset.empty = "Nothing is like it.";
-      tally.textContent = `${plural(matches.length, "image")}, nearest first (by ${by})`;
+      tally.textContent = `${plural(matches.length, "image")}, nearest first`;
     } catch (error) {
       tally.textContent = error.message;
       if (error.status === 0) fail(error);
