@@ -29,9 +29,10 @@ bench: $(VENV)/.installed
 
 # Hostile files, kills and extremes; each campaign goes on where its journal ends.  FUZZ_SECONDS is for each of them.
 FUZZ_SECONDS ?= 60
+FUZZ_JOBS ?= 1
 fuzz: $(VENV)/.installed
-	@mkdir -p .fuzz; failed=0; for script in models folders images kills numerics; do \
-		$(BIN)/python fuzz/$$script.py --seconds $(FUZZ_SECONDS) --journal .fuzz/$$script.jsonl || failed=1; done; exit $$failed
+	@mkdir -p .fuzz; failed=0; for script in models folders images bombs kills numerics; do \
+		$(BIN)/python fuzz/$$script.py --seconds $(FUZZ_SECONDS) --jobs $(FUZZ_JOBS) --journal .fuzz/$$script.jsonl || failed=1; done; exit $$failed
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

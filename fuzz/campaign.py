@@ -5,10 +5,11 @@ It returns the name of an acceptable outcome ("answer", "ModelFileError", ...) a
 The child tells of every case before it begins and after it ends; when it dies, hangs or grows too large, the parent
 writes that down against the seed, starts another child behind it, and goes on until the time is over.
 
-The journal has one line per block of cases and one per finding; a campaign that is started again goes on behind it::
+The journal has one line per share of the cases and one per finding; a campaign that is started again does what its
+journal does not tell of::
 
-    python fuzz/models.py --seconds 600 --journal models.jsonl      # again and again
-    python fuzz/models.py --only 1234                               # one case, in this process, with its traceback
+    python fuzz/models.py --seconds 600 --jobs 2 --journal models.jsonl     # again and again
+    python fuzz/models.py --only 1234                                       # one case, in this process
 """
 
 from __future__ import annotations
@@ -24,43 +25,45 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 SLOW = 5.0  # seconds for one case
 LARGE = 1 << 30  # bytes of one child, libraries included
 HANGS = 90.0  # seconds of work without a word, compilation and the corpus included
-RECYCLED = 4000  # cases of one child
-BLOCK = 500  # cases of a line of the journal
+SHARE = 1000  # cases of one child, and of a line of the journal
 
 Case = Callable[[int], str]
 
 
-def work(case: Case, first: int) -> None:
-    """The child: cases from ``first`` on, a line before and after each."""
+def work(case: Case, first: int, end: int) -> None:
+    """The child: cases from ``first`` to ``end``, a line before and after each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes = getattr(case, "processes", tuple)  # that the case has started, and that are still there
     say = sys.stdout.fileno()
     sys.stdout = sys.stderr
-    for seed in range(first, first + RECYCLED):
+    for seed in range(first, end):
         os.write(say, f"{seed} begins\n".encode())
         outcome, seconds = attempt(case, seed)
         if seconds > SLOW:  # the first time something may have been compiled
             outcome, seconds = attempt(case, seed)
-        size = largest_size()
+        size = largest_size() + sum(map(largest_size, processes()))
         os.write(say, f"{seed} {seconds:.3f} {size} {' '.join(outcome.split())[:300]}\n".encode())
 
 
-def largest_size() -> int:
-    """Bytes that this process has held at most."""
+def largest_size(process: str | int = "self") -> int:
+    """Bytes that a process has held at most."""
     try:  # getrusage counts those of the process that started this one as well
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
     except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return 0 if process != "self" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def attempt(case: Case, seed: int) -> tuple[str, float]:
@@ -77,8 +80,8 @@ def attempt(case: Case, seed: int) -> tuple[str, float]:
 class Child:
     """A process that works, and what it says."""
 
-    def __init__(self, script: str, first: int, more: list[str]) -> None:
-        command = [sys.executable, script, "--work", str(first), *more]
+    def __init__(self, script: str, first: int, end: int, more: list[str]) -> None:
+        command = [sys.executable, script, "--work", str(first), str(end), *more]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None
         self.pipe, self.rest = self.process.stdout.fileno(), b""
@@ -111,60 +114,131 @@ class Child:
 
 
 def run(
-    script: str, seconds: float, first: int, journal: Path | None, more: list[str], most: int | None = None
-) -> tuple[int, Counter[str], list[tuple[int, str]]]:
-    """Cases from ``first`` on for so many seconds, or so many cases: the next seed, outcomes, findings (seed, what)."""
-    counts: Counter[str] = Counter()
-    findings: list[tuple[int, str]] = []
-    until, seed, child, written = time.monotonic() + seconds, first, Child(script, first, more), 0
+    script: str,
+    seconds: float,
+    first: int,
+    journal: Path | None,
+    more: list[str],
+    most: int | None = None,
+    jobs: int = 1,
+) -> tuple[Counter[str], list[tuple[int, str]]]:
+    """Cases from ``first`` on for so many seconds, or so many cases: outcomes, findings (seed, what).
 
-    def write(**entry: object) -> None:
-        if journal is not None:
-            with journal.open("a") as file:
+    Each of the ``jobs`` takes a share of cases at a time, a process for each share; ``counts["MB"]`` is the most that
+    they held together.
+    """
+    shares, lock = remaining(first, read(journal), most), threading.Lock()
+    campaign = Campaign(script, time.monotonic() + seconds, journal, more)
+
+    def take() -> None:
+        while time.monotonic() < campaign.until:
+            with lock:
+                share = next(shares, None)
+            if share is None:
+                return
+            campaign.run(*share)
+
+    threads = [threading.Thread(target=take) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return campaign.counts, sorted(campaign.findings)
+
+
+class Campaign:
+    """What several shares of one campaign add to."""
+
+    def __init__(self, script: str, until: float, journal: Path | None, more: list[str]) -> None:
+        self.script, self.until, self.journal, self.more = script, until, journal, more
+        self.counts: Counter[str] = Counter()
+        self.findings: list[tuple[int, str]] = []
+        self.sizes: dict[int, int] = {}  # bytes of each thread's child
+        self._lock = threading.Lock()
+
+    def write(self, **entry: object) -> None:
+        if self.journal is not None:
+            with self._lock, self.journal.open("a") as file:
                 file.write(json.dumps(entry) + "\n")
 
-    def find(what: str) -> None:
-        findings.append((seed, what))
-        write(seed=seed, finding=what)
+    def find(self, seed: int, what: str) -> None:
+        with self._lock:
+            self.findings.append((seed, what))
+        self.write(seed=seed, finding=what)
 
-    begun, heard = False, 0.0
-    while (time.monotonic() < until and (most is None or seed < first + most)) or begun:
-        line = child.line(HANGS)
-        if line is None and child.seconds() - heard < HANGS:
-            continue  # the machine is busy with others
-        heard = child.seconds()
-        if line is None or (line == "" and begun):
-            code = child.process.wait() if line == "" else None
-            child.end()
-            find("hangs" if line is None else f"crash: the process ended with {code}")
-            counts["crash" if line == "" else "hang"] += 1
-            seed, begun, heard, child = seed + 1, False, 0.0, Child(script, seed + 1, more)
-            continue
-        if line == "":  # its share is done
-            child.end()
-            heard, child = 0.0, Child(script, seed, more)
-            continue
-        words = line.split(" ", 3)
-        if words[1] == "begins":
-            seed, begun = int(words[0]), True
-            continue
-        begun, outcome = False, words[3]
-        counts["finding" if outcome.startswith("!") else outcome] += 1
-        if outcome.startswith("!"):
-            find(outcome[2:])
-        elif float(words[1]) > SLOW:
-            find(f"slow: {words[1]} s")
-        if int(words[2]) > LARGE:
-            find(f"large: {int(words[2]) >> 20} MB")
-            child.end()
-            heard, child = 0.0, Child(script, seed + 1, more)
-        seed += 1
-        if (seed - first) // BLOCK > written:
-            written = (seed - first) // BLOCK
-            write(next=seed, counts=dict(counts))
-    child.end()
-    write(next=seed, counts=dict(counts))
-    return seed, counts, findings
+    def count(self, outcome: str, size: int) -> None:
+        with self._lock:
+            self.counts[outcome] += 1
+            self.sizes[threading.get_ident()] = size
+            self.counts["MB"] = max(self.counts["MB"], sum(self.sizes.values()) >> 20)
+
+    def run(self, first: int, end: int) -> None:
+        """A share of the cases."""
+        seed, begun, heard, counts = first, False, 0.0, Counter[str]()
+
+        def child() -> Child:
+            return Child(self.script, seed, end, self.more)
+
+        worker = child()
+        while seed < end and (begun or time.monotonic() < self.until):
+            line = worker.line(HANGS)
+            if line is None and worker.seconds() - heard < HANGS:
+                continue  # the machine is busy with others
+            heard = worker.seconds()
+            if not line:
+                code = worker.process.wait() if line == "" else None
+                worker.end()
+                self.find(seed, "hangs" if line is None else f"crash: the process ended with {code}")
+                self.count("crash" if line == "" else "hang", 0)
+                seed, begun, heard = seed + 1, False, 0.0
+                worker = child()
+                continue
+            words = line.split(" ", 3)
+            if words[1] == "begins":
+                begun = True
+                continue
+            begun, outcome = False, words[3]
+            kind = "finding" if outcome.startswith("!") else outcome
+            counts[kind] += 1
+            self.count(kind, int(words[2]))
+            if outcome.startswith("!"):
+                self.find(seed, outcome[2:])
+            elif float(words[1]) > SLOW:
+                self.find(seed, f"slow: {words[1]} s")
+            if int(words[2]) > LARGE:
+                self.find(seed, f"large: {int(words[2]) >> 20} MB")
+                worker.end()
+                seed, heard = seed + 1, 0.0
+                worker = child()
+            else:
+                seed += 1
+        worker.end()
+        self.write(first=first, next=seed, counts=dict(counts))
+
+
+def read(journal: Path | None) -> list[dict[str, Any]]:
+    """The lines of a journal."""
+    return [json.loads(line) for line in journal.read_text().splitlines()] if journal and journal.exists() else []
+
+
+def remaining(first: int, entries: list[dict[str, Any]], most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Shares (first, end) of the cases from ``first`` on that no line of a journal tells of.
+
+    >>> next(remaining(0, [{"first": 0, "next": SHARE}, {"first": SHARE, "next": SHARE + 7}])) == (SHARE + 7, 2 * SHARE)
+    True
+    """
+    done: dict[int, int] = {}
+    for entry in entries:
+        if "next" in entry:
+            done[entry["first"] // SHARE] = max(entry["next"], done.get(entry["first"] // SHARE, 0))
+    end = math.inf if most is None else first + most
+    for share in count(first // SHARE):
+        start = max(first, done.get(share, share * SHARE))
+        stop = min((share + 1) * SHARE, end)
+        if start < stop:
+            yield start, int(stop)
+        elif stop == end:
+            return
 
 
 def kept(name: str, make: Callable[[], Any], *sources: str) -> Any:
@@ -181,31 +255,31 @@ def kept(name: str, make: Callable[[], Any], *sources: str) -> Any:
     return value
 
 
-def last_seed(journal: Path | None) -> int:
-    """Where a journal ends."""
-    if journal is None or not journal.exists():
-        return 0
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    return max((entry.get("next", entry.get("seed", -1) + 1) for entry in lines), default=0)
-
-
 def main(script: str, prepare: Callable[[], Case]) -> None:
     """The command line of a campaign; ``prepare`` is called in the child and gives the function of a case."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", 60)))
-    parser.add_argument("--seed", type=int, help="first case; else where the journal ends")
+    parser.add_argument("--seed", type=int, default=0, help="first case, of those that the journal does not tell of")
+    parser.add_argument("--cases", type=int, help="no more than so many")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--only", type=int, help="one case, in this process")
-    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work is not None:
-        work(prepare(), options.work)
+        work(prepare(), *options.work)
     elif options.only is not None:
         print(prepare()(options.only))
     else:
-        first = last_seed(options.journal) if options.seed is None else options.seed
-        seed, counts, findings = run(script, options.seconds, first, options.journal, [])
-        print(f"{Path(script).stem}: cases {first} to {seed - 1}: {dict(counts.most_common())}")
+        started = time.monotonic()
+        counts, findings = run(
+            script, options.seconds, options.seed, options.journal, [], most=options.cases, jobs=options.jobs
+        )
+        size = counts.pop("MB", 0)
+        print(
+            f"{Path(script).stem}: {counts.total():,} cases in {time.monotonic() - started:.0f} s, "
+            f"at most {size} MB in {options.jobs} processes: {dict(counts.most_common())}"
+        )
         for number, what in findings:
             print(f"  {number}: {what}")
         sys.exit(bool(findings))

@@ -65,28 +65,31 @@ def prepare() -> campaign.Case:
     root = Path(place.name)
     X = np.abs(np.random.default_rng(0).normal(size=(300, 6))) + 0.1
     test_estimators.make_bags().save(root / "bags")
-    BregmanNeighbors(algorithm="ball", leaf_size=8, random_state=0).fit(X).save(root / "neighbors")
+    for algorithm in ("ball", "graph", "vantage"):
+        BregmanNeighbors(algorithm=algorithm, leaf_size=8, random_state=0).fit(X).save(root / algorithm)
     described = {f"{j}".encode(): [np.full((20 + j, 8), float(j)), np.zeros((20 + j, 2), np.float32)] for j in range(6)}
     with Store(root / "store").opened() as store:
         store.append("feature", described, {}, 0)
 
     def case(seed: int, place: Any = place) -> str:
         rng = random.Random(seed)
-        kind = rng.choice(("bags", "neighbors", "store"))
+        kind = rng.choice(("bags", "ball", "graph", "vantage", "store"))
         folder = root / "forged"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(root / kind, folder)
         if kind == "store":
             forge_store(folder, rng)
         else:
-            forge_folder(folder, {"bags": "bags.json", "neighbors": "neighbors.json"}[kind], rng)
+            forge_folder(folder, "bags.json" if kind == "bags" else "neighbors.json", rng)
         try:
             if kind == "bags":
                 bags = Bags.open(folder)
                 answer = np.concatenate([np.asarray(bag).ravel() for bag in bags[::2]])
                 return "bags"  # any numbers are descriptors
-            if kind == "neighbors":
-                answer = BregmanNeighbors.open(folder).kneighbors(X[:20], 3)[0]
+            if kind != "store":
+                model = BregmanNeighbors.open(folder)
+                around = model.radius_neighbors(X[:5], 1.0)[0]
+                answer = np.append(model.kneighbors(X[:20], 3)[0], np.concatenate(around))
             else:
                 with Store(folder).opened() as opened:
                     shard, entries = opened.find("feature", described)

@@ -2,7 +2,8 @@
 
 A file is made by Pillow from a small picture (grey, colour, palette, alpha, 16 bit; several qualities), then bytes are
 changed, cut out, repeated, exchanged with those of another file, or numbers in its header are made large.  It is read
-by its content and by a path with any ending, as a stranger's file would be.
+by its content and by a path with any ending, as a stranger's file would be.  One in 200 is large, or of many scans, so
+that it is decoded by a helper.  It needs no more than NumPy, Pillow and lazy_loader beside the source of patchbag.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import io
 import os
 import random
+import struct
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent)]
@@ -56,6 +59,22 @@ def seeds() -> list[tuple[str, bytes]]:
     return found
 
 
+def large_seeds() -> list[tuple[str, bytes]]:
+    """Sound files that take much memory or time."""
+    from bombs import PICTURES, many_scans
+    from PIL import Image
+
+    from patchbag.decoders import known_formats
+
+    found = [("JPEG", many_scans(1000, 300))]
+    for kind, (mode, _, options) in PICTURES.items():
+        if kind.upper() in known_formats():
+            file = io.BytesIO()
+            Image.new(mode, (2300, 2500), 7).save(file, kind.upper(), **options)
+            found.append((kind.upper(), file.getvalue()))
+    return found
+
+
 def mutate(data: bytes, other: bytes, rng: random.Random) -> bytes:
     """The file with something about it changed."""
     b = bytearray(data)
@@ -82,17 +101,31 @@ def mutate(data: bytes, other: bytes, rng: random.Random) -> bytes:
     return bytes(b)
 
 
+def sealed(data: bytes) -> bytes:
+    """A PNG file with the checksums that belong to it: what is inside gets as far as the decoder."""
+    found, place = [data[:8]], 8
+    while place + 12 <= len(data):
+        size = min(int.from_bytes(data[place : place + 4], "big"), len(data) - place - 12)
+        content = data[place + 4 : place + 8 + size]
+        found.append(struct.pack(">I", size) + content + struct.pack(">I", zlib.crc32(content)))
+        place += size + 12
+    return b"".join(found)
+
+
 def prepare() -> campaign.Case:
     from patchbag.decoders import EXTENSIONS
+    from patchbag.decoding import processes
     from patchbag.images import ImageError, load_image
 
-    known = seeds()
+    known, large = seeds(), large_seeds()
     folder = tempfile.TemporaryDirectory()
 
     def case(seed: int, folder: tempfile.TemporaryDirectory[str] = folder) -> str:
         rng = random.Random(seed)
-        kind, data = known[rng.randrange(len(known))]
+        kind, data = rng.choice(large if rng.random() < 0.005 else known)
         data = mutate(data, known[rng.randrange(len(known))][1], rng)
+        if kind == "PNG" and rng.random() < 0.7:
+            data = sealed(data)
         path = Path(folder.name) / f"x{rng.choice(EXTENSIONS)}"
         try:
             if rng.random() < 0.5:
@@ -107,6 +140,7 @@ def prepare() -> campaign.Case:
             raise ArithmeticError(f"{kind}: values outside of 0..255")
         return f"{kind} read"
 
+    case.processes = processes  # type: ignore[attr-defined]
     return case
 
 

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[1] / "src" / "patchbag"
 ORDER = [
     ["runtime", "fingerprint", "special", "protocol", "metrics", "records", "registry", "replacing"],
     ["decoders", "declared"],
+    ["decoding", "levels"],
+    ["image_channels"],
     ["images"],
     ["cluster", "device", "thumbnails"],
     ["array_files"],
@@ -28,7 +30,7 @@ ORDER = [
     ["active"],
     ["explain"],
     ["collection"],
-    ["memory", "settings", "storage", "voc"],
+    ["groups", "irma", "memory", "settings", "storage", "voc"],
     ["stages", "advice"],
     ["recipes"],
     ["search"],

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 
+import cv2
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -325,18 +327,6 @@ def test_tables_are_read_with_or_without_headings(tmp_path):
         read_table(tmp_path / "c.csv", 0)
 
 
-def test_boosted_neighbours_need_fewer_points_than_random_ones(tmp_path):
-    rng = np.random.default_rng(0)
-    (tmp_path / "tables").mkdir()
-    for name, n in (("synth.tr", 120), ("synth.te", 300)):
-        y = np.arange(n) % 2
-        rows = np.column_stack([rng.normal(size=(n, 2)) + 1.5 * y[:, None], y])
-        (tmp_path / "tables" / name).write_text("\n".join(" ".join(map(str, row)) for row in rows))
-    spec = {**load_experiment("piro2010/figure4_7"), "at": [0.2]}
-    rows = {row["series"]: row["mean"] for row in run_experiment(spec, tmp_path)["runs"]}
-    assert rows["UNN"] < rows["random k-NN"] + 1 and rows["MLNN"] < rows["random k-NN"] + 1
-
-
 def test_folds_are_a_cross_validation(picture_folder):
     spec = spec_of(picture_folder, {"name": "words", "recipe": "words"})
     del spec["train_per_class"]
@@ -352,6 +342,40 @@ def test_a_search_is_judged_by_the_classes_of_what_it_finds(picture_folder, by, 
     assert set(without["per_class"]) == {"bars", "diagonals", "stripes"}
     assert 50 < without["mean"] <= 100 and 50 < mean_precision["mean"] <= 100
     assert with_query["mean"] >= without["mean"]
+
+
+@pytest.mark.parametrize("by", ["deep", "keypoints"])
+def test_groups_are_judged_by_recall_over_the_precision_that_is_missing(picture_folder, tmp_path, by):
+    (tmp_path / "ukbench").mkdir()
+    for group, name in enumerate(("bars", "diagonals", "stripes")):
+        for i, path in enumerate(sorted((picture_folder / name).iterdir())[:4]):
+            shutil.copy(path, tmp_path / "ukbench" / f"ukbench{4 * group + i:05d}{path.suffix}")
+    spec = {"name": "x", "kind": "retrieval", "data": "ukbench", "layout": "ukbench", "at": [1, 3, 9]}
+    spec["run"] = [{"name": "it", "by": by, "expand": 2}, {"name": "two groups", "by": by, "first": 8}]
+    spec["at"] = [1, 3, 7]
+    runs = run_experiment(spec, tmp_path)["runs"]
+    one, three, seven, four, precision = runs[:5]
+    assert one["mean"] == pytest.approx((100 - one["x"]) / 3) and three["mean"] == pytest.approx(100 - three["x"])
+    assert one["mean"] <= three["mean"] <= seven["mean"] and four["mean"] == pytest.approx(1 + 3 * three["mean"] / 100)
+    assert 0 < precision["mean"] <= 100 and runs[7]["mean"] == 100  # all other seven are seen
+
+
+def test_versions_of_the_query_are_counted_where_they_come_before_all_others(picture_folder):
+    from patchbag.experiments.robustness import make_version
+
+    spec = {"name": "x", "kind": "robustness", "data": picture_folder.name, "queries": 6, "versions": ["dark-1"]}
+    spec["run"] = [{"name": "it", "by": "deep", "verify": 5}]
+    every, dark, precision = run_experiment(spec, picture_folder.parent)["runs"]
+    assert every["mean"] == dark["mean"] == precision["mean"] == 100  # a gamma of 1 changes nothing
+    rng = np.random.default_rng(0)
+    image = cv2.GaussianBlur(rng.integers(0, 256, (60, 90, 3)).astype(np.uint8), (0, 0), 2)
+    for version in ("jpeg-10", "jpeg2000-30", "turn-10", "zoom-1.5", "view-10", "dark-2"):
+        made = make_version(image, version, rng)
+        assert made.shape == image.shape and made.dtype == np.uint8 and not np.array_equal(made, image)
+    error = make_version(image, "jpeg2000-30", rng).astype(float) - image
+    assert 28 < 10 * np.log10(255**2 / (error**2).mean()) < 40
+    with pytest.raises(ExperimentError, match="no version 'upside-down'"):
+        make_version(image, "upside-down", rng)
 
 
 def test_trees_on_histograms_are_measured_against_all_points(picture_folder, monkeypatch, tmp_path):

@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import struct
+import threading
+import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -315,6 +318,107 @@ def test_what_decoding_would_take_is_bounded_unless_a_person_raises_it(monkeypat
         assert load_image(picture).array.shape == (30, 40)
     with runtime_context(max_pixels=100), pytest.raises(ImageError, match="over the limit of 100"):
         load_image(picture)
+
+
+def test_a_large_picture_is_decoded_in_another_process_to_the_same_levels(monkeypatch, tmp_path):
+    from patchbag import decoding, images
+
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (70, 90, 4), dtype=np.uint8)).save(tmp_path / "x.png")
+    wide = encoded(Image.fromarray(rng.integers(0, 9000, (70, 90)).astype(np.uint16)))
+    sources = [tmp_path / "x.png", wide]
+    here = [load_image(source, mode="rgb", max_side=64) for source in sources]
+    monkeypatch.setattr(images, "LARGE", 100)
+    monkeypatch.setattr(decoding, "_idle", {})
+    there = [load_image(source, mode="rgb", max_side=64) for source in sources]
+    (helper,) = decoding.processes()  # one for both
+    for one, other in zip(here, there):
+        assert np.array_equal(one.array, other.array) and one.array.dtype == other.array.dtype
+        assert (one.original_size, one.scale, one.name) == (other.original_size, other.scale, other.name)
+    with pytest.raises(ImageError, match="damaged or cut off"):
+        load_image(wide[:200])
+    os.kill(helper, signal.SIGKILL)
+    time.sleep(0.2)
+    assert load_image(wide, mode="rgb", max_side=64).array.shape == (50, 64, 3)
+    decoding._end_helpers()
+
+
+def test_a_file_of_thousands_of_scans_is_stopped(monkeypatch):
+    from patchbag import decoding
+
+    picture = encoded(Image.new("L", (2000, 2000), 90), "JPEG", progressive=True)
+    monkeypatch.setattr(decoding, "SECONDS", 1)
+    monkeypatch.setattr(decoding, "_idle", {})
+    bomb = picture[:-2] + picture[picture.rindex(b"\xff\xda") : -2] * 3000 + picture[-2:]
+    with pytest.raises(ImageError, match="takes more than 1 seconds to decode"):
+        load_image(bomb)
+
+
+def test_workers_wait_until_their_bytes_are_left():
+    from patchbag.decoders import MAX_BYTES, in_turn
+
+    order = []
+
+    def decode(name, size):
+        with in_turn(size):
+            order.append(name)
+            time.sleep(0.1)
+            order.append(name)
+
+    def together(*jobs):
+        order.clear()
+        threads = [threading.Thread(target=decode, args=job) for job in jobs]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.03)
+        for thread in threads:
+            thread.join()
+        return "".join(order)
+
+    most = MAX_BYTES
+    assert together(("a", most), ("b", most // 2)) == "aabb"
+    assert together(("a", most // 3), ("b", most // 3)) == "abab"
+    assert together(("a", 5 * most), ("b", 100)) == "abab"  # no more than there is; small ones need not wait
+
+
+def test_pages_and_channels_of_a_file_can_be_chosen(tmp_path):
+    from patchbag.runtime import runtime_context
+
+    tifffile = pytest.importorskip("tifffile")
+    pages = [Image.fromarray(np.full((8, 9), level, np.uint8)) for level in (10, 20, 30)]
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    assert load_image(tmp_path / "pages.tif").array.max() == 10
+    assert load_image(tmp_path / "pages.tif", frame=2).array.max() == 30
+    with runtime_context(frame=1):
+        assert load_image(tmp_path / "pages.tif").array.max() == 20
+    with pytest.raises(ImageError, match=r"no page 3 \(counted from 0\); it has 3 pages, the last is 2"):
+        load_image(tmp_path / "pages.tif", frame=3)
+    five = np.arange(5, dtype=np.uint16)[:, None, None] * 10_000 + np.zeros((8, 9), np.uint16)
+    tifffile.imwrite(tmp_path / "five.tif", five, photometric="minisblack", planarconfig="separate")
+    tifffile.imwrite(tmp_path / "other.tif", np.moveaxis(five, 0, 2), photometric="minisblack", planarconfig="contig")
+    with pytest.raises(ImageError, match="more than four channels, choose one or three by --channels"):
+        load_image(tmp_path / "five.tif")
+    for name in ("five.tif", "other.tif"):
+        assert load_image(tmp_path / name, channels=[4]).array == pytest.approx(40_000 / 257)
+        colours = load_image(tmp_path / name, channels=[4, 0, 2], mode="rgb").array
+        assert colours[3, 3] == pytest.approx([40_000 / 257, 0, 20_000 / 257])
+        with pytest.raises(ImageError, match="no channel 5"):
+            load_image(tmp_path / name, channels=[5])
+    red = Image.new("RGB", (9, 9), (200, 100, 50))
+    assert load_image(encoded(red), channels=[2]).array.max() == 50
+    assert load_image(red, channels=[2, 1, 0], mode="rgb").array[0, 0].tolist() == [50, 100, 200]
+    assert load_image(np.asarray(red), channels=[1]).array.max() == 100
+
+
+def test_features_of_another_page_are_other_features():
+    from patchbag import DenseSIFT
+    from patchbag.runtime import runtime_context
+
+    known = DenseSIFT().signature()
+    with runtime_context(frame=1):
+        assert DenseSIFT().signature() != known
+    with runtime_context(channels=[0]):
+        assert DenseSIFT().signature() != known
 
 
 def test_files_of_telephones_and_cameras_say_what_they_need(tmp_path):

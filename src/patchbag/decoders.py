@@ -5,26 +5,36 @@
 tested against hostile files; those of :data:`FORMATS` are read, and no others.  HEIC files of telephones need
 ``pillow-heif`` (``pip install patchbag[heic]``), raw files of cameras ``rawpy`` (``patchbag[raw]``).
 
-**A budget of bytes.**  A file of four kilobytes can ask for gigabytes: a WebP decoder holds a picture about five times
-over.  :data:`COST` says how many bytes a format takes per pixel; a picture that would take more than ``MAX_BYTES`` is
-refused, unless a person has raised the limit of pixels, and one that takes more than ``LARGE`` waits until no other
-large one is being decoded, by whatever worker of whatever process of the same user.
+**A budget of bytes.**  A file of four kilobytes can ask for gigabytes: a WebP decoder holds a picture four times over.
+:func:`cost` says how many bytes decoding one takes (measured, and rounded up); a picture that would take more than
+``MAX_BYTES`` is refused, unless a person has raised the limit of pixels.  Those of more than ``SMALL`` bytes take
+shares of ``MAX_BYTES``, which all workers of all processes of a user have in common, and wait until there are enough.
+
+**A limit of time.**  What takes ``LARGE`` bytes, or reads its pixels many times over (a JPEG file of many scans), is
+decoded in a process of its own, which is stopped when it takes too long (:mod:`patchbag.decoding`).
 """
 
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from patchbag.replacing import locked
-from patchbag.runtime import SharedContext, store_folder
+from patchbag.runtime import SharedContext
+
+
+class ImageError(ValueError):
+    """An image that cannot be used; the message names it."""
+
 
 # the formats that are read, and how their files are named
 FORMATS = {
@@ -39,18 +49,44 @@ FORMATS = {
     "TIFF": (".tif", ".tiff"),
     "WEBP": (".webp",),
 }
+TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # how these files begin
 RAW = (".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2")
 EXTENSIONS = tuple(sorted({*RAW, *(ending for endings in FORMATS.values() for ending in endings)}))
 MAX_PIXELS = 160_000_000
-MAX_BYTES = 1 << 30
 LARGE = 1 << 26
-COST = {"AVIF": 20, "HEIF": 20, "WEBP": 20}  # bytes per pixel; others 8, of more than 8 bits 14
+MAX_BYTES = 12 * LARGE  # less than 1 GB with the libraries and the other workers
+SMALL = 1 << 24
+LARGE_SIDE = 4  # times max_side: a picture that much larger is reduced by whole factors first
+SCANNED = 200_000_000  # pixels, those of every scan counted
+HELD = {"AVIF": 10, "HEIF": 10, "WEBP": 16}  # bytes of a decoder per pixel, by format, else by mode of the picture
+HELD_BY_MODE = {"1": 2, "L": 1, "RGB": 4, "P": 9, "I;16": 10, "I": 12, "F": 16}  # else 8
+MADE = 14  # bytes per pixel of what is made of it: upright, without alpha, resized
 
 
-def cost(image: Image.Image) -> int:
-    """Bytes that decoding a picture takes, about."""
+def reduction(size: tuple[int, int], max_side: int | None) -> int:
+    """By which whole factor a picture is made smaller before anything makes copies of it."""
+    return 1 if max_side is None else max(1, max(size) // (LARGE_SIDE * max_side))
+
+
+def cost(image: Image.Image, original: tuple[int, int], max_side: int | None, scans: int = 1) -> int:
+    """Bytes that decoding a picture takes: one of ``original`` size that its decoder gives in its ``size``."""
+    pixels = image.width * image.height
+    held = HELD.get(image.format or "", HELD_BY_MODE.get(image.mode, 8)) * pixels
+    if scans > 1:  # JPEG: the coefficients of all components are kept, in two bytes each
+        held += 2 * len(image.getbands()) * original[0] * original[1]
     wide = image.mode.startswith("I") or image.mode == "F"
-    return image.width * image.height * (14 if wide else COST.get(image.format or "", 8))
+    return held + MADE * pixels // (1 if wide else reduction(image.size, max_side) ** 2)
+
+
+def count_scans(image: Image.Image, file: Any) -> int:
+    """How often the pixels of a JPEG file are gone through; 1 for what else there is."""
+    if image.format not in ("JPEG", "MPO"):
+        return 1
+    place = file.tell()
+    file.seek(0)
+    scans = file.read().count(b"\xff\xda")  # inside of a scan 0xff is never followed by it
+    file.seek(place)
+    return max(1, scans)
 
 
 @cache
@@ -68,9 +104,37 @@ def known_formats() -> list[str]:
 
 @contextmanager
 def in_turn(size: int) -> Iterator[None]:
-    """Large pictures one after the other, in all workers."""
-    with locked(store_folder()) if size > LARGE else nullcontext():
+    """Hold shares of the budget for so many bytes, as soon as the workers of this user leave them."""
+    with ExitStack() as held:
+        if size > SMALL:
+            with suppress(ImportError, OSError):  # Windows; nowhere to write
+                _take(min(-(-size // LARGE), MAX_BYTES // LARGE), held)
         yield
+
+
+def _take(shares: int, held: ExitStack) -> None:
+    import fcntl
+
+    folder = Path(tempfile.gettempdir()) / f"patchbag-turns-{os.getuid()}"  # of the machine, whose memory it is
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        return
+    with locked(folder):  # one after the other, so that those who need much are not kept waiting by those who do not
+        places = [folder / str(number) for number in range(MAX_BYTES // LARGE)]
+        while True:
+            for place in [*places]:
+                handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(handle)
+                    continue
+                held.callback(os.close, handle)
+                places.remove(place)
+                shares -= 1
+                if shares == 0:
+                    return
+            time.sleep(0.005)
 
 
 @contextmanager
@@ -85,18 +149,48 @@ def _without_limit() -> Iterator[None]:
 unlimited = SharedContext(_without_limit)  # our own limit holds
 
 
+def opened(path: Path, name: str) -> Any:
+    """A regular file that is not empty."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise ImageError(f"{name}: is a folder, not an image file; list the files in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise ImageError(f"{name}: is not a regular file")
+        if status.st_size == 0:
+            raise ImageError(f"{name}: the file is empty")
+        return path.open("rb")
+    except FileNotFoundError:
+        raise ImageError(f"{name}: there is no such file") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"{name}: cannot be opened ({error})") from error
+
+
+def identified(file: Any, name: str) -> Image.Image:
+    """The picture in a file, of which only the header is read."""
+    try:
+        with unlimited:
+            return Image.open(file, formats=known_formats())
+    except UnidentifiedImageError:
+        file.seek(0)
+        start = file.read(12)
+        hint = "; HEIC files need pillow-heif: pip install patchbag[heic]" if start[4:8] == b"ftyp" else ""
+        if start[:4] in TIFF:
+            hint = "; of a TIFF file with more than four channels, choose one or three by --channels (channels)"
+        raise ImageError(f"{name}: is not an image in a format that can be read (it starts {start!r}){hint}") from None
+
+
 def is_raw(source: Any) -> bool:
     """Whether a path is named like the raw file of a camera."""
     return isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith(RAW)
 
 
-def open_raw(path: Path, max_side: int | None) -> tuple[np.ndarray, tuple[int, int]]:
-    """RGB of a raw file, developed as its camera would, at half its size where that suffices; and its full size."""
+def opened_raw(path: Path) -> Any:
+    """A raw file, as rawpy has it: its header is read, its pixels not yet."""
     try:
         import rawpy
     except ImportError:
         raise ValueError("is a camera's raw file, which needs rawpy: pip install patchbag[raw]") from None
-    with rawpy.imread(os.fspath(path)) as raw:
-        width, height = raw.sizes.iwidth, raw.sizes.iheight
-        half = max_side is not None and max(width, height) >= 2 * max_side
-        return raw.postprocess(half_size=half), (width, height)
+    return rawpy.imread(os.fspath(path))

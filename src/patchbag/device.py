@@ -32,7 +32,8 @@ R = TypeVar("R")
 
 AHEAD = 2  # chunks that are read while one is computed
 LOCKED_BYTES = 1 << 28  # to lock more memory takes longer than to copy it
-SPLIT_WIDTH = 1024  # below, the parts take longer to make than they save
+SPLIT_WIDTH = 1024  # of rows; below, the parts of numbers take longer to make than they save
+PART_WIDTH = 8192  # of a row that tensor cores add up
 
 
 def lies_elsewhere(a: Any) -> bool:
@@ -77,34 +78,46 @@ def to_host(a: Any) -> Any:
         return replace(a, **{name: to_host(part) for name, part in a.arrays().items()})
     if not lies_elsewhere(a):
         return a
-    return np.asarray(a.cpu() if hasattr(a, "cpu") else a)
+    return a.cpu().numpy() if hasattr(a, "cpu") else np.asarray(a)
 
 
 def product(a: Any, b: Any) -> Any:
-    """a @ b; large float32 matrices of a CUDA GPU in three products of its tensor cores, more than twice as fast.
-
-    TF32 keeps 11 bits of each number.  What it drops is given to it as well: with a = a₁ + a₂ and b = b₁ + b₂,
-    a₁b₁ + a₁b₂ + a₂b₁ is near to ab.  Tensor cores cut their sums off instead of rounding them: ten times the error of
-    float32, 1e-5 of the product of the lengths.  That is enough for inner products, not for differences of them.
-    """
-    if not getattr(a, "is_cuda", False) or str(a.dtype) != "torch.float32" or a.shape[-1] < SPLIT_WIDTH:
+    """a @ b; large float32 matrices of a CUDA GPU by its tensor cores (:func:`add_products`), never in TF32 alone."""
+    if not getattr(a, "is_cuda", False) or str(a.dtype) != "torch.float32":
         return a @ b
     import torch
 
-    (a1, a2), (b1, b2) = (_split(m) for m in (a, b))
-    with tensor_cores(True):
-        out = a1 @ b2
-        torch.addmm(out, a2, b1, out=out)
-        return torch.addmm(out, a1, b1, out=out)
+    if a.shape[1] < SPLIT_WIDTH:
+        with tensor_cores(False):
+            return a @ b
+    return add_products(torch.zeros((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device), split(a), split(b))
 
 
-def _split(m: Any) -> tuple[Any, Any]:
+def add_products(out: Any, a: tuple[Any, Any], b: tuple[Any, Any]) -> Any:
+    """``out += (a₁ + a₂)(b₁ + b₂)`` of numbers in two parts of TF32, in three products of a CUDA GPU's tensor cores.
+
+    TF32 keeps 11 bits of each number; what it drops is given to it as well, and a₁b₁ + a₁b₂ + a₂b₁ is near to ab.
+    Tensor cores cut their sums off instead of rounding them, which adds up over a long row: parts of ``PART_WIDTH``
+    numbers are multiplied apart and added in float32.
+    """
     import torch
 
-    if m.T.is_contiguous():  # stays so: it is faster to multiply than to transpose
-        high, low = _split(m.T)
+    with tensor_cores(True):
+        for left, right in ((a[0], b[1]), (a[1], b[0]), (a[0], b[0])):
+            for start in range(0, left.shape[1], PART_WIDTH):
+                part = slice(start, start + PART_WIDTH)
+                torch.addmm(out, left[:, part], right[part], out=out)
+    return out
+
+
+def split(m: Any) -> tuple[Any, Any]:
+    """A float32 tensor as a sum of two that TF32 keeps: the first without the last 13 bits of its mantissa."""
+    import torch
+
+    if m.ndim == 2 and m.T.is_contiguous():  # stays so: it is faster to multiply than to transpose
+        high, low = split(m.T)
         return high.T, low.T
-    high = (m.contiguous().view(torch.int32) & -8192).view(torch.float32)  # the last 13 bits of the mantissa are zero
+    high = (m.contiguous().view(torch.int32) & -8192).view(torch.float32)
     return high, m - high
 
 

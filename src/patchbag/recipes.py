@@ -266,7 +266,7 @@ add_recipe(
     "mlnn-words",
     "bag of words, votes of boosted nearest images by histogram intersection",
     "piro2010 ch. 5",
-    lambda: [("statistics", vocabulary(1, 1500, 64)), ("encoding", BagOfWords())],
+    lambda: encoded(vocabulary(1, 1500, 64), BagOfWords(), []),
     classifier=lambda: prototypes("intersection", "manhattan"),
 )
 add_recipe(

@@ -224,8 +224,8 @@ def voters_html(voters: list[dict[str, Any]]) -> str:
     if not voters:
         return ""
     cards = "".join(
-        f'<span title="{escape(v["label"])}: {v["vote"]:+.2f}"><img alt="{escape(v["label"])}" '
-        f'src="{thumbnail(v["image"], SMALL_SIDE)}"><small class="{"yes" if v["vote"] > 0 else "no"}">{v["vote"]:+.2f}</small></span>'
+        f'<span title="{escape(Path(v["image"]).name)}, {escape(v["label"])}"><img alt="{escape(v["label"])}" '
+        f'src="{thumbnail(v["image"], SMALL_SIDE)}"><small class="{"yes" if v["vote"] > 0 else "no"}">{100 * v["vote"]:+.0f} %</small></span>'
         for v in voters
     )
     return f'<div class="voters">{cards}</div>'
@@ -247,8 +247,9 @@ def prototypes_html(e: Evaluation) -> str:
             f'<div class="kept"><b>{escape(_short(label))}</b><small>{mine[0]["of"]} kept</small>{images}</div>'
         )
     return (
-        "<section><h2>The images that vote</h2><p>Training images with the largest weights, in the first split. Under the "
-        f"mistakes above: those that decided.</p>{''.join(rows)}</section>"
+        "<section><h2>The images that vote</h2><p>Training images with the largest weights, in the first split. Under each "
+        "mistake above are those that decided, with their shares of all votes: green for the class that was given, red "
+        f"against it.</p>{''.join(rows)}</section>"
     )
 
 

@@ -50,6 +50,8 @@ class Runtime:
     seed: Any = None
     store: Path | None = None
     max_pixels: int | None = None
+    frame: int = 0
+    channels: tuple[int, ...] | None = None
 
 
 _context: ContextVar[Runtime] = ContextVar("patchbag_runtime", default=Runtime())  # noqa: B039 - it is frozen
@@ -70,6 +72,28 @@ def store_folder() -> Path:
     return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("patchbag", appauthor=False)
 
 
+def allowed_pixels() -> int | None:
+    """The limit of pixels that a person has set: the context's, else ``$PATCHBAG_MAX_PIXELS``."""
+    if (named := _context.get().max_pixels) is not None:
+        return named
+    chosen = os.environ.get("PATCHBAG_MAX_PIXELS", "")
+    return int(chosen) if chosen.isdecimal() else None
+
+
+@contextmanager
+def raised_pixels(number: int) -> Iterator[None]:
+    """That limit for all threads, and processes that are started."""
+    before = os.environ.get("PATCHBAG_MAX_PIXELS")
+    os.environ["PATCHBAG_MAX_PIXELS"] = str(number)
+    try:
+        with runtime_context(max_pixels=number):
+            yield
+    finally:
+        del os.environ["PATCHBAG_MAX_PIXELS"]
+        if before is not None:
+            os.environ["PATCHBAG_MAX_PIXELS"] = before
+
+
 @contextmanager
 def runtime_context(
     *,
@@ -79,6 +103,8 @@ def runtime_context(
     seed: Any = None,
     store: str | os.PathLike[str] | None = None,
     max_pixels: int | None = None,
+    frame: int | None = None,
+    channels: Iterable[int] | None = None,
 ) -> Iterator[Runtime]:
     """Workers, device, seed, store and limit for what is called inside; None leaves a setting as it is.
 
@@ -90,14 +116,16 @@ def runtime_context(
     seed : for every estimator whose ``random_state`` is None
     store : folder of described features
     max_pixels : of images, in place of the features' own limit and of that of the bytes which decoding takes
+    frame : which page of image files that have several (TIFF), or frame of animations, is read; the first is 0
+    channels : which channels of images are read, one for grey or three for red, green and blue
 
     >>> with runtime_context(seed=3):
     ...     current_runtime().seed
     3
     """
     device = None if device is None else check_device(device)
-    named = {"device": device, "seed": seed, "store": None if store is None else Path(store)}
-    named["max_pixels"] = max_pixels
+    named: dict[str, Any] = {"device": device, "seed": seed, "store": None if store is None else Path(store)}
+    named |= {"max_pixels": max_pixels, "frame": frame, "channels": None if channels is None else tuple(channels)}
     token = _context.set(replace(_context.get(), **{k: v for k, v in named.items() if v is not None}))
     try:
         with ExitStack() as stack:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from patchbag import cli
-from patchbag.cli import app, parse_settings, screen
+from patchbag.cli import app, screen
 from patchbag.cli.files import check_output_folder, check_outputs
+from patchbag.cli.options import parse_settings
 
 SMALL = ["--set", "statistics.mixture.n_components=3", "--set", "statistics.projection.n_components=8"]
 
@@ -223,7 +225,7 @@ def test_outputs_are_tried_before_images_are_described(monkeypatch, capsys, tmp_
         (("train", picture_folder, "-o", tmp_path / "file" / "m"), "cannot write"),
         (("evaluate", picture_folder, "--json", tmp_path / "file" / "a.json"), "cannot write"),
         (("evaluate", picture_folder, "--json", picture_folder), "is a folder"),
-        (("train", picture_folder, "-o", picture_folder / "bars" / "00.png"), "is an image, which would be replaced"),
+        (("train", picture_folder, "-o", picture_folder / "bars" / "00.png"), "was not written by patchbag"),
         (("train", picture_folder, "-r", "fischer"), "did you mean 'fisher'?"),
         (("evaluate", picture_folder, "--pool"), "'auto' does not learn from images without a label"),
         (("evaluate", picture_folder, "--report", picture_folder), "is a folder"),
@@ -239,15 +241,59 @@ def test_outputs_are_tried_before_images_are_described(monkeypatch, capsys, tmp_
 
 
 def test_trying_outputs_leaves_nothing_but_folders(tmp_path):
-    (tmp_path / "old").write_text("kept")
+    (tmp_path / "old").write_text("kept, by patchbag")
     check_outputs(tmp_path / "old", tmp_path / "a" / "b" / "new", None, replaced=True)
     check_output_folder(tmp_path / "c")
     assert sorted(p.name for p in tmp_path.rglob("*") if p.name != "cache") == ["a", "b", "c", "old"]
-    assert (tmp_path / "old").read_text() == "kept"
+    assert (tmp_path / "old").read_text() == "kept, by patchbag"
+
+
+def test_every_command_replaces_what_it_wrote_and_nothing_else(monkeypatch, capsys, model, picture_folder, tmp_path):
+    photos = picture_folder / "bars"
+    common = ["-r", "words", "-j", 1, *SMALL]
+    searching = ["search", picture_folder, photos / "00.png", "--by", "color"]
+    writing = {
+        "m.patchbag": lambda out: ["train", picture_folder, "-o", out, *common],
+        "r.html": lambda out: ["evaluate", picture_folder, "--report", out, "--splits", 1, *common],
+        "r.json": lambda out: ["evaluate", picture_folder, "--json", out, "--splits", 1, *common],
+        "p.csv": lambda out: ["predict", model, photos, "-o", out, "-j", 1],
+        "p.jsonl": lambda out: ["predict", model, photos, "-o", out, "-j", 1],
+        "s.html": lambda out: [*searching, "--page", out],
+    }
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs").mkdir()
+    for name, arguments in writing.items():
+        out = tmp_path / "theirs" / name
+        out.write_text("image,label\n1.png,a year of work\n")
+        assert "was not written by patchbag" in fail(monkeypatch, capsys, *arguments(out)), name
+        assert "a year of work" in out.read_text()
+        for force in (["--force"], []):  # and then it is ours
+            result = run(*arguments(out), *force)
+            assert result.exit_code == 0, (name, result.output, result.exception)
+            assert b"a year of work" not in out.read_bytes()
+
+
+def test_the_limit_of_pixels_is_raised_by_every_command_that_reads_images():
+    from typer.main import get_command
+
+    commands = get_command(app).commands
+    named = {name for name, command in commands.items() if any(p.name == "max_pixels" for p in command.params)}
+    searching = {"index", "search", "duplicates", "cluster"}
+    assert {"train", "evaluate", "predict", "active", "serve", "reproduce", *searching} <= named
+
+
+def test_the_limit_of_pixels_holds_for_threads_and_only_while_the_command_runs(picture_folder):
+    from patchbag.runtime import allowed_pixels, raised_pixels
+
+    with raised_pixels(50), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(allowed_pixels).result() == 50
+    assert allowed_pixels() is None
+    result = run("index", picture_folder, "--by", "color", "--max-pixels", "50")
+    assert "over the limit of 50" in str(result.exception) and allowed_pixels() is None
 
 
 def test_the_report_is_written_even_if_the_json_file_cannot_be(monkeypatch, picture_folder, tmp_path):
-    monkeypatch.setattr("patchbag.cli.categorize.check_outputs", lambda *a: None)
+    monkeypatch.setattr("patchbag.cli.categorize.check_outputs", lambda *a, **k: None)
     options = ["-r", "words", "--splits", 1, "-j", 1, *SMALL]  # half of each class trains
     result = run("evaluate", picture_folder, *options, "--json", tmp_path, "--report", tmp_path / "r.html")
     assert "cannot write" in str(result.exception) and (tmp_path / "r.html").exists()

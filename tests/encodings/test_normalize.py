@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.pipeline import Pipeline
 
 from patchbag import Normalizer
+from patchbag.storage import load, save
 
 
 def test_whitening_uses_training_mean_and_deviation_only(rng):
@@ -36,6 +38,19 @@ def test_whitening_in_the_middle_sees_the_steps_before_it(rng):
     y = Normalizer(["power", "whiten"]).fit_transform(x)
     assert np.allclose(y.std(axis=0), 1)
     assert np.allclose(Normalizer(["power", "whiten"]).fit(x).transform(x), y)
+
+
+def test_idf_weighs_words_by_how_few_training_images_have_them(tmp_path):
+    train = np.array([[0.5, 0.5, 0.0, 0.0], [0.2, 0.0, 0.8, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    fitted = Normalizer(["idf"]).fit(train)
+    np.testing.assert_allclose(fitted.idf_, [0, np.log(3), np.log(3), 0])
+    new = np.array([[0.1, 0.2, 0.3, 0.4]])
+    np.testing.assert_allclose(fitted.transform(new), new * fitted.idf_)
+    cells = Normalizer(["idf", "l2"]).fit(train[:, None].astype(np.float32))
+    assert cells.idf_.shape == (1, 4) and cells.transform(train[:, None]).shape == (3, 4)
+    model = Pipeline([("normalize", fitted)])
+    save(model, tmp_path / "m.patchbag")
+    np.testing.assert_array_equal(load(tmp_path / "m.patchbag").transform(new), fitted.transform(new))
 
 
 def test_intra_normalisation_scales_each_block_on_its_own():

@@ -78,10 +78,10 @@ def test_it_stands_in_a_pipeline_before_scikit_learns_neighbours():
     assert np.mean(model.fit(X, y).predict(Q) == np.argmax(Q, axis=1)) > 0.9
 
 
-@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "auto"])
+@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "graph", "auto"])
 def test_points_are_added_and_taken_out(algorithm):
     data = histograms(2300)
-    model = BregmanNeighbors(n_neighbors=4, algorithm=algorithm, smoothing=0.0, random_state=0)
+    model = BregmanNeighbors(n_neighbors=4, algorithm=algorithm, smoothing=0.0, random_state=0, beam=200)
     model.partial_fit(data[:2100]).partial_fit(data[2100:2200])
     gone = np.unique(np.concatenate([model.kneighbors(Q, return_distance=False)[:, 0], [0, 2150]]))
     model.remove(gone)
@@ -97,13 +97,13 @@ def test_points_are_added_and_taken_out(algorithm):
         model.remove(2700)
 
 
-@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "auto", "sample"])
+@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "graph", "auto", "sample"])
 def test_it_travels_and_is_saved_without_pickle(algorithm, tmp_path):
     model = BregmanNeighbors(3, side="symmetric", algorithm=algorithm, sample=0.5, random_state=0).fit(X)
     expected = model.kneighbors(Q)
     model.save(tmp_path / "index")
     opened = BregmanNeighbors.open(tmp_path / "index")
-    assert isinstance(opened.index_.points.vectors, np.memmap)
+    assert isinstance(opened.index_.points.vectors.base, np.memmap)
     assert opened.get_params()["side"] == "symmetric" and opened.divergence == "kl"
     for other in (opened, pickle.loads(pickle.dumps(model))):
         for a, b in zip(other.kneighbors(Q), expected):
@@ -160,6 +160,43 @@ def test_approximate_searches_compute_fewer_divergences_and_say_how_many():
         distances, indices = model.kneighbors(Q)
         np.testing.assert_allclose(distances[0], oracle.divergences("kl", "right", Q[0], X)[indices[0]], rtol=1e-3)
     assert np.all(BregmanNeighbors(algorithm="brute").fit(X).query_stats(Q)["divergences"] == len(X))
+
+
+@pytest.mark.parametrize("side", ["right", "left", "symmetric"])
+@pytest.mark.parametrize("divergence", ["kl", "itakura_saito", "squared_euclidean"])
+def test_the_graph_finds_almost_all_neighbours_with_few_divergences(divergence, side):
+    model = BregmanNeighbors(10, divergence=divergence, side=side, algorithm="graph", smoothing=0.0, random_state=0)
+    found = model.fit(X).kneighbors(Q)[1]
+    expected = oracle.nearest(divergence, side, Q, X, 10)
+    assert np.mean([np.isin(a, b).mean() for a, b in zip(found, expected)]) > 0.93
+    assert model.query_stats(Q)["divergences"].mean() < len(X) / 7
+    one_leaf = BregmanNeighbors(1, divergence=divergence, side=side, algorithm="graph", beam=4, max_leaves=1)
+    assert one_leaf.fit(X).query_stats(Q)["divergences"].mean() < len(X) / 25
+
+
+def test_a_graph_whose_near_points_are_all_gone_still_answers():
+    model = BregmanNeighbors(3, algorithm="graph", beam=3, smoothing=0.0, random_state=0).fit(X)
+    near = oracle.nearest("kl", "right", Q[:1], X, len(X) // 2)[0]
+    alive = np.setdiff1d(np.arange(len(X)), near)
+    model.remove(near)
+    np.testing.assert_array_equal(
+        model.kneighbors(Q[:1])[1][0], alive[oracle.nearest("kl", "right", Q[:1], X[alive], 3)][0]
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["ball", "vantage", "graph", "auto"])
+@pytest.mark.parametrize("side", ["right", "left", "symmetric"])
+def test_trees_find_all_points_within_a_radius(algorithm, side, tmp_path):
+    model = BregmanNeighbors(2, side=side, algorithm=algorithm, radius=0.05, smoothing=0.0, random_state=0).fit(X)
+    plain = BregmanNeighbors(2, side=side, algorithm="brute", radius=0.05, smoothing=0.0).fit(X)
+    model.save(tmp_path / "index")
+    for one in (model, BregmanNeighbors.open(tmp_path / "index")):
+        for radius in (None, 0.0, 0.3, np.inf):
+            for found, expected in zip(one.radius_neighbors(Q, radius), plain.radius_neighbors(Q, radius)):
+                for a, b in zip(found, expected):
+                    np.testing.assert_array_equal(a, b)
+    own = model.radius_neighbors(radius=0.01, return_distance=False)
+    assert all(i not in some for i, some in enumerate(own)) and sum(map(len, own)) > 0
 
 
 def test_the_number_of_workers_changes_nothing():

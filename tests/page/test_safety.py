@@ -11,6 +11,7 @@ from PIL import Image
 
 from page.conftest import opened
 from page.pages import made_page, make_folder
+from patchbag import decoding
 from patchbag.images import ImageError
 from patchbag.page import decoder
 from patchbag.page.database import DatabaseError
@@ -124,8 +125,10 @@ def test_uploads_are_bounded_and_decoded_where_they_may_do_harm(client, monkeypa
     bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
     with pytest.raises(ImageError, match="over the limit"):
         decoder.decode(bomb)
-    monkeypatch.setattr(decoder.sys, "executable", "/bin/false")
-    with pytest.raises(ImageError, match="ended the process"):
+    monkeypatch.setattr(decoding.sys, "executable", "/bin/false")
+    decoding._end_helpers()
+    decoding._idle.clear()
+    with pytest.raises(ImageError, match="does not start"):
         decoder.decode(b"anything")
     assert client.get("/api/state").status_code == 200
 

@@ -315,3 +315,38 @@ def test_patches_are_searched_as_sets(tmp_path):
         assert os.path.basename(found[0].image) == f"{twin}.png" and len(found) == 3
     with pytest.raises(ValueError, match="no angles"):
         index.search(folder / "a0.png", diffuse=True)
+
+
+@pytest.mark.parametrize("by", ["klk", "ppk"])
+def test_mixtures_are_searched_by_their_kernels(tmp_path, monkeypatch, by):
+    from patchbag import MAPAdaptation, MixtureKernel, UniversalMixture, UniversalStatistics
+    from patchbag.mixture.adaptation import Mixtures
+    from patchbag.search import mixtures
+
+    rng = np.random.default_rng(0)
+    bags = [rng.normal(i % 2, 1 + 0.1 * i, (60, 3)) for i in range(5)]
+    statistics = UniversalStatistics(UniversalMixture(4, random_state=0)).fit(bags)
+    adapted = MAPAdaptation(5.0).fit_transform(statistics.transform(bags))
+    monkeypatch.setattr(mixtures, "DIMENSION", 3)
+    monkeypatch.setattr(mixtures, "ROWS", 2)
+    rows = mixtures.flatten(adapted)
+    assert rows.shape == (5, 4 * 7) and isinstance(mixtures.unflatten(rows), Mixtures)
+    kernel = MixtureKernel(by, **({"gamma": 1.0} if by == "klk" else {"normalize": True})).fit(adapted)
+    similarity = kernel.transform(adapted[2:3])[0]
+    expected = -np.log(similarity) if by == "klk" else 1 - similarity
+    assert compare(rows, rows[2], by) == pytest.approx(expected, abs=2e-4)
+
+
+def test_an_index_by_mixtures_is_kept_and_read_again(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "textures"
+    folder.mkdir()
+    for name, period in (("a0", 5), ("a1", 5), ("b0", 17), ("b1", 17)):
+        wave = 120 + 80 * np.sin(2 * np.pi * np.arange(96) / period + rng.uniform(0, 6))
+        pixels = np.repeat(wave[None, :, None], 64, axis=0) * [1, 0.7, 0.4] + rng.normal(0, 6, (64, 96, 3))
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(folder / f"{name}.png")
+    first = SearchIndex(folder, "klk", n_jobs=1).update().search(folder / "a0.png", top=3)
+    again = SearchIndex(folder, "klk", n_jobs=1).update().search(folder / "a0.png", top=3)
+    assert len(first) == 3 and again == first and first[0].distance > 0
+    outside = SearchIndex(folder, "klk", n_jobs=1).search((folder / "a0.png").read_bytes() + b"\0", top=1)[0]
+    assert os.path.basename(outside.image) == "a0.png" and outside.distance == pytest.approx(0, abs=1e-3)

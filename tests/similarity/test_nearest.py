@@ -47,6 +47,15 @@ def test_arrays_of_another_library_give_the_same(rng):
     assert divergence(a, b, 3) == pytest.approx(divergence(x, y, 3), rel=1e-5)
 
 
+def test_one_sample_against_many_is_one_against_each(rng, monkeypatch):
+    from patchbag.similarity import nearest
+
+    monkeypatch.setattr(nearest, "AT_A_TIME", 3000)
+    x, y = rng.normal(size=(40, 5)), rng.normal(size=(4, 50, 5))
+    found = nearest.kth_distances_to_many(array_api_strict.asarray(x), array_api_strict.asarray(y), 7)
+    assert np.asarray(found) == pytest.approx(np.stack([kth_distances(x, one, 7) for one in y]), rel=1e-5)
+
+
 def test_the_volume_of_the_unit_ball():
     assert [math.exp(log_unit_ball(d)) for d in (1, 2, 3)] == pytest.approx([2, math.pi, 4 / 3 * math.pi])
 

@@ -53,6 +53,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a_class, one_versus_rest
 from patchbag.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
+from patchbag.device import to_host
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
@@ -165,7 +166,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
-        X, y = validate_data(self, X, as_labels(y), dtype=np.float64)
+        X, y = validate_data(self, to_host(X), as_labels(y), dtype=np.float64)
         self.classes_, labels = encode_labels(y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         X = replace_diagonal(X) if self.ignore_self else X
@@ -247,7 +248,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Linear scores: ``(n, classes)``, or ``(n,)`` for two classes."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validate_data(self, to_host(X), dtype=np.float64, reset=False)
         with np.errstate(over="ignore", invalid="ignore"):
             scores = require_finite(((X - self.mean_) / self.scale_) @ self.coef_.T + self.intercept_, "the scores")
         return scores[:, 0] if scores.shape[1] == 1 else scores

@@ -14,38 +14,41 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from patchbag.cli import active, categorize, cluster, explore, prediction, screen, search, serve
-from patchbag.cli.options import app, parse_settings
+from patchbag.cli import options, screen
 
-__all__ = [
-    "active",
-    "app",
-    "categorize",
-    "cluster",
-    "explore",
-    "main",
-    "parse_settings",
-    "prediction",
-    "search",
-    "serve",
-]
-
+MODULES = ("active", "categorize", "cluster", "explore", "prediction", "search", "serve")
 FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "index", "search", "duplicates", "cluster")
-names = {id(command): command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-# as a person meets them; the others after these
-app.registered_commands.sort(key=lambda c: FIRST.index(names[id(c)]) if names[id(c)] in FIRST else len(FIRST))
+ALONE = {"search": "search"}  # commands that are so fast that importing the others would be noticed
+
+
+def load_commands(*modules: str) -> typer.Typer:
+    """The application with the commands of some modules, as a person meets them; those not in FIRST after these."""
+    for module in modules:
+        import_module(f"patchbag.cli.{module}")
+    names = {id(c): c.name or getattr(c.callback, "__name__", "") for c in options.app.registered_commands}
+    place = {name: i for i, name in enumerate(FIRST)}
+    options.app.registered_commands.sort(key=lambda command: place.get(names[id(command)], len(FIRST)))
+    return options.app
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return load_commands(*MODULES)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main() -> None:
     """Entry point: errors of the user are one line, not a traceback."""
     warnings.showwarning = screen.show_warning
     screen.plain_streams()
+    alone = ALONE.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
-        app()
+        load_commands(*MODULES if alone is None else [alone])()
     except (ValueError, OSError) as error:  # bad folders, images and model files are ValueErrors of their own kind
         if os.environ.get("PATCHBAG_DEBUG"):
             raise
@@ -61,7 +64,7 @@ def version_callback(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@options.app.callback()
 def patchbag(
     version: Annotated[
         bool, typer.Option("--version", callback=version_callback, is_eager=True, help="Print the version.")

@@ -16,6 +16,7 @@ from patchbag.cli.files import check_outputs, describe_images, machine
 from patchbag.cli.options import (
     CacheOption,
     FeaturesOption,
+    ForceOption,
     JobsOption,
     PixelsOption,
     RecipeOption,
@@ -73,6 +74,7 @@ def active(
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
     seed: SeedOption = 0,
+    force: ForceOption = False,
 ) -> None:
     """Label images in the order in which it helps most, or simulate how much that saves."""
     from patchbag.active import CRITERIA, RULES, ActiveLearner, PoolLearner
@@ -96,9 +98,9 @@ def active(
     if simulate:
         if move:
             screen.say("--move is ignored: a simulation moves nothing", "yellow")
-        check_outputs(Path(f"{output}.png"), Path(f"{output}.json"))
+        check_outputs(Path(f"{output}.png"), Path(f"{output}.json"), force=force)
     elif folder.is_dir():  # else a folder that is misspelt would be made here
-        check_outputs(book.path, replaced=True)
+        check_outputs(book.path, replaced=True, force=True)  # answers are added to what is there
     images = open_collection(folder, book)
     if move and not simulate:
         moved = dialogue.move_answered(images, book)
@@ -110,7 +112,7 @@ def active(
                 screen.result(dialogue.next_step(images, book.path, move, options))
                 return
     images = images.labelled() if simulate else dialogue.check_pool(images)
-    with machine(jobs, cache, seed, max_pixels=max_pixels), settings_to_blame(settings):
+    with machine(jobs, cache, seed), settings_to_blame(settings):
         pipeline = categorizer.pipeline()
         described = describe_images(images, pipeline["features"])
         images = images[described.kept]
@@ -142,7 +144,7 @@ def active(
         if open_viewer:
             typer.launch(str(path))
 
-    with machine(jobs, cache, seed, max_pixels=max_pixels):
+    with machine(jobs, cache, seed):
         given = dialogue.label_images(
             images, make_learner, book, ask=input, tell=screen.result, look=look, rounds=rounds, move=move
         )

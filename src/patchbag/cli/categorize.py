@@ -18,10 +18,13 @@ from patchbag.cli import screen
 from patchbag.cli.files import check_outputs, describe_labelled, machine
 from patchbag.cli.options import (
     CacheOption,
+    ChannelsOption,
     ClusterOption,
     DeviceOption,
     FeaturesOption,
     FolderArgument,
+    ForceOption,
+    FrameOption,
     JobsOption,
     LabelsOption,
     PixelsOption,
@@ -47,19 +50,22 @@ def train(
     device: DeviceOption = "cpu",
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
+    frame: FrameOption = None,
+    channels: ChannelsOption = None,
     seed: SeedOption = 0,
+    force: ForceOption = False,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
     from patchbag.collection import open_collection
     from patchbag.recipes import recommended
 
     categorizer = make_categorizer(recipe, features, settings, seed)
-    check_outputs(output, replaced=True)
+    check_outputs(output, replaced=True, force=force)
     found = open_collection(folder, labels)
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = make_categorizer(recipe, features, settings, seed)
-    with machine(jobs, cache, device=device, cluster=cluster, max_pixels=max_pixels), settings_to_blame(settings):
+    with machine(jobs, cache, device=device, cluster=cluster), settings_to_blame(settings):
         name_duplicates(found.labelled())
         images, described = describe_labelled(
             found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
@@ -100,6 +106,9 @@ def evaluate(
     device: DeviceOption = "cpu",
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
+    frame: FrameOption = None,
+    channels: ChannelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
     from patchbag.collection import open_collection
@@ -110,8 +119,8 @@ def evaluate(
     categorizer = make_categorizer(recipe, features, settings, seed)
     if pool and not categorizer.takes_unlabelled:
         raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
-    check_outputs(json_path, report)
-    with machine(jobs, cache, device=device, max_pixels=max_pixels), settings_to_blame(settings):
+    check_outputs(json_path, report, force=force)
+    with machine(jobs, cache, device=device), settings_to_blame(settings):
         started = time.perf_counter()
         found = open_collection(folder, labels)
         if train_per_class is not None:  # before minutes of describing, which can only leave images out
@@ -185,6 +194,7 @@ def print_evaluation(result: Any) -> None:
 
 def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, report: Path, title: str) -> None:
     """The JSON file and the report; if one cannot be written, the other is, and then the error is raised."""
+    from patchbag import __version__
     from patchbag.replacing import replacing
     from patchbag.report import write_report
 
@@ -194,7 +204,7 @@ def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, r
         data["left_out"] = [{"image": f.name, "reason": f.message} for f in failures]
         try:
             with replacing(json_path) as file:
-                file.write(json.dumps(data, indent=1).encode(errors="backslashreplace"))
+                file.write(json.dumps({"patchbag": __version__, **data}, indent=1).encode(errors="backslashreplace"))
         except OSError as error:
             problem = error
     screen.result(f"report: {write_report(result, report, title, failures)}")

@@ -13,7 +13,7 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_output_folder, check_outputs
-from patchbag.cli.options import JobsOption, SeedOption, app
+from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, SeedOption, app
 from patchbag.cli.search import ByOption, FolderToSearch, PageOption, ThumbnailsOption, count, open_index, print_table
 
 SHOWN = 12  # images of a cluster on the page
@@ -38,9 +38,11 @@ def cluster(
     thumbnails: ThumbnailsOption = True,
     seed: SeedOption = 0,
     jobs: JobsOption = -1,
+    max_pixels: PixelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Sort the images of a folder into groups that are alike, without labels; each is led by its most typical image."""
-    check_outputs(page)
+    check_outputs(page, force=force)
     if output is not None:
         check_new_folder(output, folder)
     found = open_index(folder, by, jobs)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from patchbag import __version__
 from patchbag.active.simulation import LearningCurves, simulate
 
 
@@ -81,7 +82,7 @@ def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: st
     """A plot with standard errors and a JSON file of the curves; returns both paths."""
     plot_path, data_path = Path(f"{stem}.png"), Path(f"{stem}.json")
     plot_path.parent.mkdir(parents=True, exist_ok=True)
-    curves.plot(title=title).figure.savefig(plot_path, dpi=130)
+    curves.plot(title=title).figure.savefig(plot_path, dpi=130, metadata={"Software": "patchbag"})
     data = {
         name: {
             "mean": curves.mean(name).tolist(),
@@ -90,5 +91,6 @@ def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: st
         }
         for name, scores in curves.scores.items()
     }
-    data_path.write_text(json.dumps({"title": title, "n_labels": curves.n_labels.tolist(), "curves": data}, indent=1))
+    whole = {"patchbag": __version__, "title": title, "n_labels": curves.n_labels.tolist(), "curves": data}
+    data_path.write_text(json.dumps(whole, indent=1))
     return plot_path, data_path

@@ -12,11 +12,13 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import screen
-from patchbag.cli.files import check_output_folder, machine
+from patchbag.cli.files import check_output_folder, check_outputs, machine
 from patchbag.cli.options import (
     CacheOption,
     DeviceOption,
+    ForceOption,
     JobsOption,
+    PixelsOption,
     RecipeOption,
     app,
 )
@@ -100,6 +102,8 @@ def reproduce(
     jobs: JobsOption = -1,
     device: DeviceOption = "cpu",
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Run a published experiment and print our figures beside the published ones.
 
@@ -121,7 +125,9 @@ def reproduce(
         return
     spec = load_experiment(experiment)
     check_output_folder(output)
-    journal = Journal(result_paths(spec["name"], output)[2])
+    *results, kept = result_paths(spec["name"], output)
+    check_outputs(*results, force=force)
+    journal = Journal(kept)
     if len(journal):
         screen.say(f"going on from {len(journal)} figures in {journal.path}")
     with machine(jobs, cache, device=device), screen.working("starting") as tell:

@@ -13,11 +13,8 @@ from typing import Any
 
 from patchbag.cli import screen
 
-# JPEG, PNG, GIF, WebP (and other RIFF), TIFF and most raw files, BMP, PGM, PPM; AVIF and HEIC have theirs later
-IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*", b"BM", b"P5", b"P6")
-
-
 TEMPORARY = "patchbag-run-"
+SAID = 1 << 14  # bytes at either end of a file in which it says whose it is
 
 
 def remove_forgotten() -> None:
@@ -56,16 +53,15 @@ def machine(
     seed: int | None = None,
     device: str = "cpu",
     cluster: str | None = None,
-    max_pixels: Any = None,
 ) -> Iterator[None]:
-    """Workers (of a cluster), seed, device, limits, and the store of features: the user's, or one for this command."""
+    """Workers (of a cluster), seed, device, and the store of features: the user's, or one for this command."""
     from patchbag.runtime import runtime_context
 
     remove_forgotten()
     with contextlib.ExitStack() as stack:
         prefix = f"{TEMPORARY}{os.getpid()}-"
         folder = None if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
-        stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder, device=device, max_pixels=max_pixels))
+        stack.enter_context(runtime_context(n_jobs=jobs, seed=seed, store=folder, device=device))
         if cluster is not None:
             from patchbag.cluster import cluster_context
 
@@ -73,8 +69,10 @@ def machine(
         yield
 
 
-def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
+def check_outputs(*paths: Path | None, replaced: bool = False, force: bool = False) -> None:
     """Raise unless a file can be written at each of the paths; folders on the way are made.
+
+    What is there already must have been written by patchbag, unless it is replaced by ``force``.
 
     An existing file is opened for appending, which leaves it as it is.  Where there is none, or where it is going to be
     ``replaced`` by one that was written beside it, a file is made beside it and removed.
@@ -83,8 +81,10 @@ def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
     for path in given:
         if path.is_dir():
             raise ValueError(f"{path} is a folder; name a file in it, such as {path / 'result'}")
-        if path.is_file() and is_photograph(path):
-            raise ValueError(f"{path} is an image, which would be replaced; name another file")
+        if not force and path.is_file() and not is_ours(path):
+            raise ValueError(
+                f"{path} is there, and was not written by patchbag; name another file, or replace it with --force"
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_file():  # pipes and devices are taken on trust: opening them can have consequences
@@ -98,21 +98,23 @@ def check_outputs(*paths: Path | None, replaced: bool = False) -> None:
         raise ValueError(f"{' and '.join(map(str, given))} are one file; the outputs need a name each")
 
 
-def is_photograph(path: Path) -> bool:
-    """Whether a file is an image, by its first bytes, and not a plot of ours."""
+def is_ours(path: Path) -> bool:
+    """Whether a file is empty or one of those that patchbag writes: all of them say so, or have columns of ours."""
     try:
         with path.open("rb") as file:
-            head = file.read(2048)
+            head = file.read(SAID)
+            file.seek(max(0, path.stat().st_size - SAID))  # a table in Parquet has its columns there
+            found = head + file.read(SAID)
     except OSError:
         return False
-    return (head.startswith(IMAGES) or head[4:8] == b"ftyp") and b"Matplotlib" not in head
+    return not head or b"patchbag" in found or b"unlike_anything_seen" in found
 
 
 def check_output_folder(folder: Path) -> None:
     """Raise unless files can be written into the folder, which is made if it is not there."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; the output needs a folder")
-    check_outputs(folder / ".patchbag")
+    check_outputs(folder / ".patchbag-trial")
 
 
 def describe_images(images: Any, features: Any) -> Any:

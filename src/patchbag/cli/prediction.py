@@ -22,7 +22,16 @@ from rich.table import Table
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_output_folder, check_outputs, machine
-from patchbag.cli.options import CacheOption, DeviceOption, JobsOption, PixelsOption, app
+from patchbag.cli.options import (
+    CacheOption,
+    ChannelsOption,
+    DeviceOption,
+    ForceOption,
+    FrameOption,
+    JobsOption,
+    PixelsOption,
+    app,
+)
 
 BLOCK = 64
 UNLIKE = "unlike anything seen"
@@ -60,6 +69,9 @@ def predict(
     device: DeviceOption = "cpu",
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
+    frame: FrameOption = None,
+    channels: ChannelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Say what is in images, and how sure that is."""
     import numpy as np
@@ -69,7 +81,7 @@ def predict(
 
     categorizer = Categorizer.load(model)
     classes = [str(c) for c in categorizer.classes_]
-    check_outputs(output)
+    check_outputs(output, force=force)
     if sort_into is not None:
         check_output_folder(sort_into)
     found = open_collection(images)
@@ -78,7 +90,7 @@ def predict(
         printing(top, coverage is not None, as_json) as show,
         writing(output, classes, coverage is not None) as write,
         sorting(sort_into, link) as place,
-        machine(jobs, cache, device=device, max_pixels=max_pixels),
+        machine(jobs, cache, device=device),
         screen.counting("looking at images", len(found)) as step,
     ):
         for start in range(0, len(found), BLOCK):

@@ -8,20 +8,45 @@ never broken into lines, so that the next program in a pipe gets whole ones.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 MANY_COLUMNS = 10_000
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and new lines
 
-out = Console()
-err = Console(stderr=True)
+
+class Screen:
+    """A console of rich's, made when something is printed to it: to import rich takes a while."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        self._stderr = stderr
+
+    @cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+
+        return Console(stderr=self._stderr)
+
+    @property
+    def is_terminal(self) -> bool:
+        stream = sys.stderr if self._stderr else sys.stdout
+        forced = any(name in os.environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))  # rich knows what they mean
+        return self.console.is_terminal if forced or stream.isatty() else False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.console, name)
+
+
+out: Any = Screen()
+err: Any = Screen(stderr=True)
 
 
 def visible(text: Any) -> str:
@@ -36,6 +61,12 @@ def visible(text: Any) -> str:
 def literal(text: Any) -> str:
     """A text that rich prints as it is."""
     return escape(visible(text))
+
+
+def escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
 
 
 def result(text: Any) -> None:
@@ -59,6 +90,8 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def print_table(table: Table, console: Console | None = None) -> None:
     """A table, as wide as the terminal; where there is none, as wide as it is."""
+    from rich.console import Console
+
     console = console or out
     if not console.is_terminal:
         console = Console(file=console.file, width=MANY_COLUMNS)
@@ -91,7 +124,13 @@ def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=err, transient=True, disable=not err.is_terminal) as bar:
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=getattr(err, "console", err),
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.update(task, advance=1)
 

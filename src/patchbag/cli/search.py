@@ -14,14 +14,16 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_outputs
-from patchbag.cli.options import JobsOption, app
+from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, QuickCommand, app
 
 THUMBNAIL = 18  # characters
 STDIN = "-"
 
 ByOption = Annotated[
     str,
-    typer.Option("--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words, smp."),
+    typer.Option(
+        "--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words, klk, ppk, smp."
+    ),
 ]
 FolderToSearch = Annotated[Path, typer.Argument(help="Folder of images, with all its sub-folders.")]
 ThumbnailsOption = Annotated[
@@ -33,18 +35,33 @@ PageOption = Annotated[
 
 
 @app.command()
-def index(folder: FolderToSearch, by: ByOption = "deep", jobs: JobsOption = -1) -> None:
+def index(
+    folder: FolderToSearch,
+    by: ByOption = "deep",
+    compress: Annotated[
+        bool | None,
+        typer.Option(
+            "--compress/--no-compress",
+            help="Keep a small code of every vector: a search reads these. From 200,000 images on it is done anyway.",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: JobsOption = -1,
+    max_pixels: PixelsOption = None,
+) -> None:
     """Make a folder ready to be searched, or bring its index up to date."""
     started = time.perf_counter()
-    found = open_index(folder, by, jobs, tell=True)
+    found = open_index(folder, by, jobs, tell=True, compress=compress)
     changes = found.changes
     parts = [f"{number} {what}" for number, what in zip(changes, ("new", "moved", "gone")) if number]
-    size = found.vectors.nbytes / 1e6
-    done = f"{', '.join(parts) or 'nothing new'}; {size:.1f} MB, {time.perf_counter() - started:.1f} s"
+    size = f"{found.vectors.nbytes / 1e6:.1f} MB"
+    if found.compressed is not None:
+        size += f", codes {found.compressed.nbytes / 1e6:.1f} MB"
+    done = f"{', '.join(parts) or 'nothing new'}; {size}, {time.perf_counter() - started:.1f} s"
     screen.result(f"{folder}: {count(len(found), 'image')} by {by} ({done})")
 
 
-@app.command()
+@app.command(cls=QuickCommand)
 def search(
     folder: FolderToSearch,
     images: Annotated[list[str], typer.Argument(help="Images to search by: files, or - for standard input.")],
@@ -57,19 +74,34 @@ def search(
         ),
     ] = None,
     diffuse: Annotated[
-        bool, typer.Option("--diffuse", help="Rank by diffusion: like the query is what many images like it are like.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--diffuse/--no-diffuse",
+            help="Rank by diffusion: like the query is what many images like it are like. "
+            "Done anyway by fisher, sift, color, vlad.",
+            show_default=False,
+        ),
+    ] = None,
+    expand: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Search again by the image and the first N results together.")
+    ] = 0,
+    verify: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Of the first N results put those first that show the very same thing."),
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line and query.")] = False,
     page: PageOption = None,
     thumbnails: ThumbnailsOption = True,
     jobs: JobsOption = -1,
+    max_pixels: PixelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Find the images of a folder that are most like others; the index is made, or brought up to date, on the way."""
     part = None if crop is None else parse_crop(crop)
     queries = [read_query(image) for image in images]
-    check_outputs(page)
+    check_outputs(page, force=force)
     found = open_index(folder, by, jobs)
-    results = found.search_many(queries, top, crop=part, diffuse=diffuse)
+    results = found.search_many(queries, top, crop=part, diffuse=diffuse, expand=expand, verify=verify)
     good = [(name, matches) for name, matches in zip(images, results) if isinstance(matches, list)]
     for name, matches in zip(images, results):
         if isinstance(matches, list):
@@ -83,17 +115,17 @@ def search(
     if page is not None and good:
         from patchbag.search.page import write_page
 
-        rows = [[(name, "query"), *((m.image, f"{m.distance:.3f}") for m in matches)] for name, matches in good]
+        rows = [[(name, "query"), *((m.image, figure(m)) for m in matches)] for name, matches in good]
         screen.say(f"page: {write_page(page, f'{folder.resolve().name}, by {by}', rows)}")
     if not good:
         raise typer.Exit(1)
 
 
-def open_index(folder: Path, by: str, jobs: int, tell: bool = False) -> Any:
+def open_index(folder: Path, by: str, jobs: int, tell: bool = False, compress: bool | None = None) -> Any:
     """The index of a folder, up to date, with a progress bar where that takes a while; says what cannot be read."""
     from patchbag.search import SearchIndex
 
-    found = SearchIndex(folder, by, n_jobs=jobs)
+    found = SearchIndex(folder, by, n_jobs=jobs, compress=compress)
     with screen.reporting("describing images") as progress:
         found.update(progress)
     failures = list(found.failures.items())
@@ -133,13 +165,22 @@ def parse_crop(text: str) -> list[float]:
 def print_matches(query: str, matches: list[Any], as_json: bool, thumbnails: bool) -> None:
     """A JSON line, a table on a terminal, or tab-separated lines for the next program in a pipe."""
     if as_json:
-        results = [{"image": match.image, "distance": round(match.distance, 6)} for match in matches]
+        results: list[dict[str, Any]] = []
+        for match in matches:
+            results.append({"image": match.image, "distance": round(match.distance, 6)})
+            if match.points is not None:
+                results[-1]["points"] = match.points
         print(json.dumps({"query": query, "results": results}))
     elif screen.out.is_terminal:
-        print_table(query, [(match.image, f"{match.distance:.3f}") for match in matches], "distance", thumbnails)
+        print_table(query, [(match.image, figure(match)) for match in matches], "distance", thumbnails)
     else:
         for match in matches:
             print(f"{query}\t{match.image}\t{match.distance:.6f}")
+
+
+def figure(match: Any) -> str:
+    """The distance of a match, and how many of its local features agree, where that is known."""
+    return f"{match.distance:.3f}" if match.points is None else f"{match.distance:.3f}, {count(match.points, 'point')}"
 
 
 def print_table(title: str, rows: list[tuple[str, str]], what: str, thumbnails: bool) -> None:
@@ -169,9 +210,11 @@ def duplicates(
     page: PageOption = None,
     thumbnails: ThumbnailsOption = True,
     jobs: JobsOption = -1,
+    max_pixels: PixelsOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Find copies of pictures in a folder: the same bytes, or resized, compressed, recoloured or cropped."""
-    check_outputs(page)
+    check_outputs(page, force=force)
     found = open_index(folder, "deep", jobs)
     from patchbag.search.duplicates import find_duplicates
 

@@ -15,6 +15,7 @@ from patchbag.cli.options import (
     CacheOption,
     FeaturesOption,
     JobsOption,
+    PixelsOption,
     RecipeOption,
     SeedOption,
     SetOption,
@@ -40,6 +41,7 @@ def serve(
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cache: CacheOption = True,
+    max_pixels: PixelsOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Sort, label, search and check a folder of images in the browser."""

@@ -44,6 +44,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.declared import Declared, floats, integers, real, size
+from patchbag.device import to_host
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state, parallel_map, parallel_njit
 
@@ -166,7 +167,7 @@ class HistogramMap(TransformerMixin, BaseEstimator):
         return tags
 
     def _check(self, X: Any, reset: bool) -> sparse.csr_array | np.ndarray:
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset)
+        X = validate_data(self, to_host(X), accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset)
         numbers = X.data if sparse.issparse(X) else X
         if numbers.size and numbers.min() < 0:
             raise ValueError(f"additive kernels are for numbers that are not negative, got {numbers.min():.3g}")

@@ -65,10 +65,11 @@ def fisher_vector(
     parts = []
     if "weights" in blocks:
         parts.append((s0 - w * total) * gain)
+    linear = s1 - mu * s0[..., None]
     if "means" in blocks:
-        parts.append(_flat(xp, (s1 - mu * s0[..., None]) * (gain[..., None] / sigma)))
+        parts.append(_flat(xp, linear * (gain[..., None] / sigma)))
     if "variances" in blocks:
-        centered = s2 - mu * (2 * s1 - mu * s0[..., None])
+        centered = s2 - mu * (s1 + linear)
         parts.append(_flat(xp, (centered / (sigma * sigma) - s0[..., None]) * (gain[..., None] * 0.5**0.5)))
     return xp.astype(xp.concat(parts, axis=-1), narrow, copy=False)
 

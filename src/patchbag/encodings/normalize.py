@@ -7,6 +7,9 @@ Steps, applied in the order given, to every cell on its own:
   constant over training stays zero (cinbis2012 §5: the diagonal, empirical form of the Fisher information);
 * ``"power"``: the signed power :math:`\operatorname{sign}(x) |x|^\rho`, a square root by default;
 * ``"l2"``: unit Euclidean length; a zero vector stays zero;
+* ``"idf"``: times :math:`\ln(n / n_d)`, n training images of which :math:`n_d` have a number other than zero in
+  dimension d; one that none of them has becomes zero.  On frequencies of words this is TF-IDF (Sivic & Zisserman
+  2003); words must be assigned hard, or nearly every image has a little of each;
 * ``"intra"``: unit length of each of ``n_blocks`` equal parts, one a component for VLAD (Arandjelović & Zisserman
   2013).
 
@@ -65,20 +68,21 @@ class Normalizer(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    steps : some of ``"whiten"``, ``"power"``, ``"l2"``, ``"intra"``, in order; none only joins the cells
+    steps : some of ``"whiten"``, ``"power"``, ``"l2"``, ``"idf"``, ``"intra"``, in order; none only joins the cells
     exponent : of the power step
     n_blocks : number of blocks of the intra step
 
     Attributes
     ----------
     mean_, scale_ : (..., width) of the whitening, as seen after the steps before it
+    idf_ : (..., width) factors of the idf step
 
     >>> Normalizer(["power", "l2"]).fit_transform(np.array([[16.0, -9.0]]))
     array([[ 0.8, -0.6]])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "steps": [SomeOf({"whiten", "power", "l2", "intra"}, least=0)],
+        "steps": [SomeOf({"whiten", "power", "l2", "idf", "intra"}, least=0)],
         "exponent": [Interval(Real, 0, None, closed="neither")],
         "n_blocks": [Interval(Integral, 1, None, closed="left"), None],
     }
@@ -87,6 +91,7 @@ class Normalizer(TransformerMixin, BaseEstimator):
         "shape_": Either((Shape(("width",)), Shape(("cells", "width")))),
         "mean_": Either((floats("width"), floats("cells", "width")), optional=True),
         "scale_": Either((floats("width"), floats("cells", "width")), optional=True),
+        "idf_": Either((floats("width"), floats("cells", "width")), optional=True),
     }
 
     def __init__(
@@ -115,6 +120,9 @@ class Normalizer(TransformerMixin, BaseEstimator):
                 dtype = to_host(x[:0, ...]).dtype
                 self.mean_ = mean.astype(dtype)
                 self.scale_ = np.where(constant, 0, 1 / np.where(constant, 1, deviation)).astype(dtype)
+            if step == "idf":
+                there = to_host(array_namespace(x).sum(like(x != 0, x), axis=0))
+                self.idf_ = np.where(there > 0, np.log(len(x) / np.maximum(there, 1)), 0.0).astype(there.dtype)
             x = self._apply(step, x)
         return _join(x)
 
@@ -137,6 +145,8 @@ class Normalizer(TransformerMixin, BaseEstimator):
             return signed_power(x, self.exponent)
         if step == "l2":
             return l2_normalize(x)
+        if step == "idf":
+            return x * like(self.idf_, x)
         return intra_normalize(x, self.n_blocks or 1)
 
     @staticmethod
@@ -144,6 +154,9 @@ class Normalizer(TransformerMixin, BaseEstimator):
         shapes = {a.shape for a in (values.get("mean_"), values.get("scale_")) if a is not None}
         if shapes != ({values["shape_"]} if "whiten" in values["steps"] else set()):
             return f"its whitening is of shape {shapes}, its encodings are of shape {values['shape_']}"
+        weights = values.get("idf_")
+        if (None if weights is None else weights.shape) != (values["shape_"] if "idf" in values["steps"] else None):
+            return f"its idf weights do not fit encodings of shape {values['shape_']}"
         return None
 
 

@@ -28,21 +28,31 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pool": (("data", "recipe", "criteria", "at"), ()),
     "clusters": (("data", "train_per_class", "run"), ("name", "recipe")),
     "retrieval": (("data", "at", "run"), ("name", "by")),
+    "robustness": (("data", "versions", "run"), ("name", "by")),
     "toy": ((), ()),
     "discount": ((), ()),
     "eigenfunctions": ((), ()),
     "mixture-cost": ((), ()),
+    "ranks": (("data", "at", "train_per_class", "run"), ("name", "recipe")),
+    "distrust": (("data", "train_per_class", "run"), ("name", "recipe")),
     "ripley": (("at",), ()),
+    "plane": (("run",), ("name", "model")),
+    "risk": ((), ()),
     "uci": (("tables",), ()),
     "neighbors": (("data", "features", "run"), ("name", "figure")),
 }
 ABOUT = ("kind", "title", "source", "note", "axis", "plot")
-TEXTS = (*ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree")
-COUNTS = ("splits", "train_per_class", "test_per_class", "folds", "queries", "preselected")
+TEXTS = (
+    *ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree", "layout", "model", "points",
+)  # fmt: skip
+COUNTS = (
+    "splits", "train_per_class", "test_per_class", "folds", "queries", "preselected", "images_per_class", "first",
+    "expand", "verify",
+)  # fmt: skip
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
-    **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at")},
+    **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at", "versions")},
     **{key: [dict] for key in ("settings", "over", "strategies", "tables")},
     "whole": ["boolean"],
     "pool": ["boolean"],

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from patchbag import __version__
+
 
 def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
     """Where the JSON file, the plot and the journal of an experiment are."""
@@ -26,23 +28,25 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     data_path, plot_path, _ = result_paths(result["name"], folder)
-    data_path.write_text(json.dumps(result, indent=1))
+    data_path.write_text(json.dumps({"patchbag": __version__, **result}, indent=1))
     runs = [r for r in result["runs"] if r.get("mean") is not None]
     if result.get("plot") == "weights":
         figure, axes = _plot_weights([r for r in runs if r.get("weights")])
     elif result.get("plot") == "confusion":
         figure, axes = _plot_confusion(next(r for r in runs if r.get("confusion")))
+    elif any(r.get("panel") for r in runs):
+        figure, axes = _plot_panels(runs)
     elif any(r.get("curve") for r in runs):
         figure, axes = _plot_lines(runs)
     elif any(r.get("series") for r in runs):
         figure, axes = _plot_curves(runs)
     else:
         figure, axes = _plot_points(runs)
-    if result.get("axis"):
+    if result.get("axis") and axes is not None:
         axes.set_xlabel(result["axis"])
     title = textwrap.fill(result.get("title") or result["name"], int(13 * figure.get_figwidth()))
-    axes.set_title(title, fontsize=10)
-    figure.savefig(plot_path, dpi=130)
+    (figure.suptitle if axes is None else axes.set_title)(title, fontsize=10)
+    figure.savefig(plot_path, dpi=130, metadata={"Software": "patchbag"})
     plt.close(figure)
     return data_path, plot_path
 
@@ -112,6 +116,25 @@ def _plot_lines(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     return figure, axes
+
+
+def _plot_panels(runs: list[dict[str, Any]]) -> tuple[Any, None]:
+    """Points of the plane with the regions that each run makes of it; rings are what it keeps."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(runs), figsize=(4.6 * len(runs), 4.6), layout="constrained", squeeze=False)
+    for axes, run in zip(panels[0], runs):
+        panel = run["panel"]
+        points, labels, kept = (np.asarray(panel[key]) for key in ("points", "labels", "kept"))
+        where = {"origin": "lower", "extent": panel["extent"]}
+        axes.imshow(panel["regions"], cmap="RdBu", vmin=-1, vmax=2, alpha=0.35, aspect="auto", **where)
+        axes.contour(panel["regions"], levels=[0.5], colors="black", linewidths=1, **where)
+        for label, marker, color in ((0, "o", "#b3402f"), (1, "s", "#2b66b1")):
+            axes.plot(*points[labels == label].T, marker, color=color, markersize=3)
+        if len(kept):
+            axes.plot(*kept.T, "o", color="black", markerfacecolor="none", markersize=7, markeredgewidth=0.8)
+        axes.set_title(f"{run['name']}: {run['mean']:.1f} % wrong", fontsize=9)
+    return figure, None
 
 
 def _plot_weights(runs: list[dict[str, Any]]) -> tuple[Any, Any]:

@@ -11,6 +11,11 @@ A file names representations of :mod:`patchbag.search.representations`::
     by = "deep"
     diffuse = true
 
+``layout = "ukbench"`` or ``"holidays"`` (:mod:`patchbag.groups`) has groups of the same thing for classes; ``at`` are
+then cut-offs, and the figure of each is the recall, drawn over 1 - precision (figures 2.5 and 2.6).  ``first = 100`` in
+a run takes as many images of the folder; ``by = "keypoints"`` compares by the number of matched SIFT keypoints.
+``expand = 5`` in a run searches again by the query and the first five results.
+
 ``queries = 100`` takes as many random images as queries, the same number per class (seed 0); ``preselected = 200`` in a
 run by "smp" ranks in two steps.
 
@@ -27,14 +32,19 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.experiments.runs import open_data
+from patchbag.experiments.runs import data_folder, open_data
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
-from patchbag.metrics import mean_average_precision, precision_at
+from patchbag.groups import open_groups
+from patchbag.metrics import mean_average_precision, precision_at, top_four_score
+from patchbag.runtime import parallel_map
 from patchbag.search.diffusion import CANDIDATES, diffuse
 from patchbag.search.encoder import Encoder, describe
-from patchbag.search.ranking import compare, nearest
+from patchbag.search.ranking import compare, expand, nearest
 from patchbag.search.representations import find_representation
+from patchbag.search.verification import LocalFeatures, local_features, match_features
 from patchbag.similarity.smp import two_step_ranking
+
+KEYPOINTS = "keypoints"
 
 
 def choose_queries(labels: np.ndarray, number: int | None) -> np.ndarray:
@@ -47,14 +57,20 @@ def choose_queries(labels: np.ndarray, number: int | None) -> np.ndarray:
     return np.sort(np.concatenate(picked))
 
 
-def rank_vectors(vectors: np.ndarray, query: int, metric: str, diffused: bool) -> np.ndarray:
+def rank_vectors(vectors: np.ndarray, query: int, metric: str, diffused: bool, expanded: int = 0) -> np.ndarray:
     """All other images, most alike first; those beyond the reach of diffusion follow."""
-    distances = compare(vectors, vectors[query], metric)
+    vector = vectors[query]
+    distances = compare(vectors, vector, metric)
     distances[query] = np.inf
     rows = nearest(distances, len(vectors) - 1)
+    if expanded:
+        vector = expand(vector, vectors[rows[:expanded]], distances[rows[:expanded]])
+        distances = compare(vectors, vector, metric)
+        distances[query] = np.inf
+        rows = nearest(distances, len(vectors) - 1)
     if diffused:
         near, far = rows[:CANDIDATES], rows[CANDIDATES:]
-        weights = diffuse(vectors[near], vectors[query])
+        weights = diffuse(vectors[near], vector)
         rows = np.concatenate([near[np.argsort(-weights, kind="stable")], far])
     return rows
 
@@ -65,44 +81,92 @@ def rank_patches(bags: list[np.ndarray], query: int, preselected: int | None) ->
     return rows[rows != query]
 
 
+def rank_keypoints(features: list[LocalFeatures], query: int) -> np.ndarray:
+    """The same by the number of keypoints that match, as piro2010 does it for comparison (§2.4.3.3)."""
+    numbers = np.array([len(match_features(features[query], other)) for other in features])
+    rows = np.argsort(-numbers, kind="stable")
+    return rows[rows != query]
+
+
+def describe_all(by: str, paths: list[str]) -> Any:
+    """Vectors, patches or keypoints of all images."""
+    if by == KEYPOINTS:
+        return list(parallel_map(local_features, paths))
+    representation = find_representation(by)
+    described = describe(representation, paths)
+    if described.failures:
+        raise ValueError(f"{described.failures[0][1]}: {described.failures[0][2]}")
+    if representation.metric == "smp":
+        return list(described.parts[0])
+    return Encoder.fit(representation, described.parts)[1]
+
+
+def rank(run: dict[str, Any], described: Any, query: int) -> np.ndarray:
+    """All other images in the order that a run finds them in."""
+    if run["by"] == KEYPOINTS:
+        return rank_keypoints(described, query)
+    metric = find_representation(run["by"]).metric
+    if metric == "smp":
+        return rank_patches(described, query, run.get("preselected"))
+    return rank_vectors(described, query, metric, run.get("diffuse", False), run.get("expand", 0))
+
+
 def retrieval_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Precision and mean average precision of searches by several representations."""
-    collection = open_data(spec, data)
-    labels = collection.labels
-    queries = choose_queries(labels, spec.get("queries"))
+    if layout := spec.get("layout"):
+        images = open_groups(data_folder(data) / spec["data"], layout)
+        paths, labels, asked = images.paths, images.groups, images.queries
+    else:
+        collection = open_data(spec, data)
+        paths, labels = list(collection.paths), collection.labels
+        asked = choose_queries(labels, spec.get("queries"))
     described_by: dict[str, Any] = {}
     rows: list[Row] = []
     for run in spec["run"]:
         started = time.perf_counter()
-        representation = find_representation(run["by"])
-        sets = representation.metric == "smp"
         if run["by"] not in described_by:
-            progress(f"describing {len(collection)} images by {run['by']}")
-            described = describe(representation, collection.paths)
-            if described.failures:
-                raise ValueError(f"{described.failures[0][1]}: {described.failures[0][2]}")
-            found = list(described.parts[0]) if sets else Encoder.fit(representation, described.parts)[1]
-            described_by[run["by"]] = found
-        relevant = np.empty((len(queries), len(labels) - 1), bool)
+            progress(f"describing {len(paths)} images by {run['by']}")
+            described_by[run["by"]] = describe_all(run["by"], paths)
+        size = run.get("first", len(paths))
+        described, queries = described_by[run["by"]][:size], asked[asked < size]
+        if layout:
+            queries = queries[: spec.get("queries")]
+        relevant = np.empty((len(queries), size - 1), bool)
         for i, query in enumerate(queries):
             if i % 10 == 0:
                 progress(f"{run['name']}: query {i + 1} of {len(queries)}")
-            if sets:
-                order = rank_patches(described_by[run["by"]], query, run.get("preselected"))
-            else:
-                order = rank_vectors(described_by[run["by"]], query, representation.metric, run.get("diffuse", False))
-            relevant[i] = labels[order] == labels[query]
+            relevant[i] = labels[rank(run, described, query)] == labels[query]
         seconds = time.perf_counter() - started
-        for n in spec["at"]:
-            per_class = _by_class(relevant, labels[queries], n)
-            mean = float(np.mean(list(per_class.values())))
-            name = f"{run['name']}: precision at {n}"
-            rows.append(make_row(name, mean, run.get("published"), per_class=per_class, seconds=seconds))
-            seconds = 0.0
-            whole = np.hstack([np.ones((len(queries), 1), bool), relevant])
-            per_class = _by_class(whole, labels[queries], n)
-            rows.append(make_row(f"{name}, with the query", float(np.mean(list(per_class.values())))))
-        rows.append(make_row(f"{run['name']}: mean average precision", 100 * mean_average_precision(relevant)))
+        more = _of_groups(spec, run, relevant) if layout else _of_classes(spec, run, relevant, labels[queries])
+        rows += [{**more[0], "seconds": seconds}, *more[1:]]
+        rule: Any = "holidays" if layout == "holidays" else "ranks"
+        precision = 100 * mean_average_precision(relevant, rule)
+        rows.append(make_row(f"{run['name']}: mean average precision", precision))
+    return rows
+
+
+def _of_groups(spec: dict[str, Any], run: dict[str, Any], relevant: np.ndarray) -> list[Row]:
+    rows = []
+    total = relevant.sum(axis=1)
+    for n in spec["at"]:
+        recall = float((relevant[:, :n].sum(axis=1) / total).mean())
+        name = f"{run['name']}: recall at {n}"
+        away = 100 * (1 - precision_at(relevant, n))
+        rows.append(make_row(name, 100 * recall, run.get("published"), series=run["name"], x=away))
+    if spec["layout"] == "ukbench":
+        rows.append(make_row(f"{run['name']}: of the first four", top_four_score(relevant)))
+    return rows
+
+
+def _of_classes(spec: dict[str, Any], run: dict[str, Any], relevant: np.ndarray, labels: np.ndarray) -> list[Row]:
+    rows = []
+    for n in spec["at"]:
+        per_class = _by_class(relevant, labels, n)
+        name = f"{run['name']}: precision at {n}"
+        mean = float(np.mean(list(per_class.values())))
+        rows.append(make_row(name, mean, run.get("published"), per_class=per_class))
+        whole = np.hstack([np.ones((len(relevant), 1), bool), relevant])
+        rows.append(make_row(f"{name}, with the query", float(np.mean(list(_by_class(whole, labels, n).values())))))
     return rows
 
 

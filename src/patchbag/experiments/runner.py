@@ -19,7 +19,9 @@ A file names a data set (a folder below ``--data``), a protocol and runs::
 The runs of a split share what they have in common: steps with equal parameters that stand at the beginning of several
 recipes (features, universal model, statistics, adapted mixtures, kernels) are computed once.
 
-``classes = [...]`` restricts the data, ``without = [...]`` leaves classes out.  In a run:
+``classes = [...]`` restricts the data, ``without = [...]`` leaves classes out, ``images_per_class = 250`` draws so many
+of each; ``layout = "irma"`` is for labels that are not the names of sub-folders.  ``plot = "confusion"`` draws what the
+first run takes images of each class for.  In a run:
 
 * ``over = { "encoding.n_topics" = [2, 4] }`` repeats it for every value, which the plot shows as a curve
   (``published`` is then a list, NaN where there is none);
@@ -43,11 +45,14 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from patchbag.experiments.answers import distrust_table, rank_table
 from patchbag.experiments.clusters import cluster_table
 from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.neighbors import neighbor_study
+from patchbag.experiments.planes import plane_maps, risk_curves
 from patchbag.experiments.points import ripley_curves, uci_table
 from patchbag.experiments.retrieval import retrieval_table
+from patchbag.experiments.robustness import robustness_table
 from patchbag.experiments.studies import discount_curves, eigenfunctions, mixture_cost, toy_example
 from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
 
@@ -59,11 +64,16 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "pool": pool_curves,
     "clusters": cluster_table,
     "retrieval": retrieval_table,
+    "robustness": robustness_table,
     "toy": toy_example,
     "discount": discount_curves,
     "eigenfunctions": eigenfunctions,
     "mixture-cost": mixture_cost,
+    "ranks": rank_table,
+    "distrust": distrust_table,
     "ripley": ripley_curves,
+    "plane": plane_maps,
+    "risk": risk_curves,
     "uci": uci_table,
     "neighbors": neighbor_study,
 }

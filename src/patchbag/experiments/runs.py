@@ -19,7 +19,9 @@ from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighb
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
 from patchbag.collection import Collection, open_collection
+from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.files import ExperimentError
+from patchbag.irma import open_irma
 from patchbag.recipes import make_recipe
 from patchbag.settings import check_settings
 from patchbag.similarity.definite import DefiniteKernel
@@ -31,12 +33,16 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "linear": LinearClassifier,
     # partners of the boosted neighbours: all training images vote alike
     "knn": lambda: MulticlassLeveragedNeighbors(11, chooser="equal", rounds=1.0),
+    "condensed-nn": CondensedNeighbors,
     "metric-knn": lambda: Pipeline(
         [("metric", NeighborhoodComponentsAnalysis(64, max_iter=50)), ("knn", KNeighborsClassifier(11))]
     ),
     "rbf-svm": lambda: SVC(C=10.0, gamma="scale"),
     "unn": lambda: UniversalNearestNeighbors(11),
 }
+
+# how the labels of a data set are kept
+LAYOUTS: dict[str, Callable[[Path], Collection]] = {"folders": open_collection, "irma": open_irma}
 
 
 def data_folder(data: Path | None) -> Path:
@@ -48,11 +54,18 @@ def data_folder(data: Path | None) -> Path:
 
 def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) -> Collection:
     """The images of the experiment's data set (or of the folder ``name``)."""
-    collection = open_collection(data_folder(data) / (name or spec["data"])).labelled()
+    layout = "folders" if name is not None else spec.get("layout", "folders")
+    if layout not in LAYOUTS:
+        raise ExperimentError(f"layout must be one of {', '.join(sorted(LAYOUTS))}, got {layout!r}")
+    collection = LAYOUTS[layout](data_folder(data) / (name or spec["data"])).labelled()
     if name is None and "classes" in spec:
         collection = collection[np.isin(collection.labels, spec["classes"])]
     if name is None and "without" in spec:
         collection = collection[~np.isin(collection.labels, spec["without"])]
+    if name is None and "images_per_class" in spec:
+        order = np.random.RandomState(spec.get("seed", 0)).permutation(len(collection))
+        chosen = [order[collection.labels[order] == c][: spec["images_per_class"]] for c in collection.classes]
+        collection = collection[np.sort(np.concatenate(chosen))]
     return collection
 
 

@@ -99,7 +99,10 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
             cv = PerClassSplit(size, spec.get("test_per_class"), spec["splits"], seed)
         chosen = {run["name"]: pipelines[run["name"]] for run, own in zip(runs, sizes) if own == size}
         results |= compare(chosen, X, collection.labels, cv=cv, **options)
-    return [row_of(run, results[run["name"]]) for run in runs]
+    found = [(run, results[run["name"]]) for run in runs]
+    if spec.get("plot") != "confusion":
+        return [row_of(run, result) for run, result in found]
+    return [row_of(run, result, confusion=result.confusion.tolist(), classes=result.classes) for run, result in found]
 
 
 def check_kernel_runs(spec: dict[str, Any]) -> None:

@@ -56,6 +56,7 @@ def affine_steps(step: Any) -> list[Affine] | None:
             "whiten": lambda x: (step.scale_, -step.mean_ * step.scale_),
             "power": lambda x: (_power(x, step.exponent), 0.0),
             "l2": lambda x: (_unit(x), 0.0),
+            "idf": lambda x: (step.idf_, 0.0),
             "intra": lambda x: (_unit(x, step.n_blocks or 1), 0.0),
         }
         joined: Affine = lambda x: (len(x) ** -0.5 if x.ndim == 2 else 1.0, 0.0)  # noqa: E731

@@ -41,7 +41,7 @@ from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.images import ImageError, LoadedImage, Mode, load_image, source_name
 from patchbag.registry import Storable
-from patchbag.runtime import SharedContext, count_workers, parallel_map
+from patchbag.runtime import SharedContext, count_workers, current_runtime, parallel_map
 
 BLOCK = 32
 FEW = 64
@@ -142,12 +142,14 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         return True
 
     def signature(self) -> str:
-        """A short name of everything that the numbers depend on, besides the image."""
+        """A short name of everything that the numbers depend on, besides the image: which part of it is read, too."""
         kind = type(self)
         origin = [f"{kind.__module__}.{kind.__qualname__}", self.version, self.mode]
         machine = ("n_jobs", "max_pixels")
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in machine}
-        text = json.dumps([*origin, parameters], sort_keys=True, default=lambda value: value.tolist())
+        now = current_runtime()
+        chosen = [] if (now.frame, now.channels) == (0, None) else [now.frame, now.channels]
+        text = json.dumps([*origin, parameters, *chosen], sort_keys=True, default=lambda value: value.tolist())
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def shares(self) -> Any:

@@ -4,7 +4,8 @@ r"""The E-step by matrix products alone, through the Array API: what a GPU runs.
 The sums are those of ``accumulate``.  One product of rows :math:`[z, z^2, 1]` gives the log-densities, one product a
 segment the moments.  Segments of one size are one batched product.  Others are put into buckets whose sizes differ by
 at most ``WASTE``, filled up with rows of weight zero.  A GPU is bound by its memory here, not by arithmetic: posteriors
-are written once, where the library has a softmax, and the rows are padded to a multiple of ``ALIGN`` numbers.
+are written once, where the library has a softmax, and the rows are padded to a multiple of ``ALIGN`` numbers.  Of CUDA
+tensors, two Triton kernels make the same sums in less than half the time (``dense_triton``).
 
 Precision: float32 as far as the descriptors are not float64; sums of more than ``DENSE_NUMBERS / K`` descriptors are
 added up in float64 (EM).  Nothing is cut off, unlike in ``accumulate``: the difference is at most K · CUTOFF of a
@@ -20,13 +21,15 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from patchbag.bags import Bags
-from patchbag.device import floating, like, prefetch, to_device, to_host
+from patchbag.device import floating, lies_elsewhere, like, prefetch, to_device, to_host
+from patchbag.mixture import dense_triton
 from patchbag.mixture.accumulate import raw_moments
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
 
 # posteriors that are computed together
 DENSE_NUMBERS = 1 << 28
+PIECE_ROWS = 4096  # of EM that a kernel of a GPU adds up in float32
 ALIGN = 4
 WASTE = 1.5
 
@@ -99,6 +102,9 @@ def dense_sums(
     values: Any, offsets: np.ndarray, parameters: GaussianParameters, hard: bool = False, moments: bool = True
 ) -> tuple[Any, Any]:
     """Standardised sums ``s0 (S, K)``, ``s12 (S, K, 2D)`` of consecutive segments; (S, K, 0) without moments."""
+    if moments and not hard and dense_triton.usable(values):
+        s0, s1, s2, _ = dense_triton.segment_sums(values, offsets, parameters)
+        return s0, array_namespace(s1).concat([s1, s2], axis=-1)
     rows = standardized(values, parameters)
     share, _ = posteriors(rows, parameters, hard)
     return segment_products(share, rows[:, : 2 * parameters.dimension if moments else 0], offsets)
@@ -121,6 +127,12 @@ def dense_expectation(
     step = max(1, DENSE_NUMBERS // parameters.n_components)
     for start in range(0, values.shape[0], step):
         part = slice(start, min(start + step, values.shape[0]))
+        if weight is None and dense_triton.usable(values):
+            pieces = np.append(np.arange(0, part.stop - start, PIECE_ROWS), part.stop - start)
+            s0, s1, s2, logs = dense_triton.segment_sums(values[part, :], pieces, parameters)
+            both = xp.concat([s1, s2, s0[..., None]], axis=2)
+            sums, total = (a + xp.sum(b, axis=0, dtype=xp.float64) for a, b in ((sums, both), (total, logs)))
+            continue
         rows = standardized(values[part, :], parameters)
         share, logits = posteriors(rows, parameters)
         logs = log_likelihoods(share, logits)
@@ -148,10 +160,18 @@ def collect_dense(
     """
     whole: list[Any] = []
     done = 0
-    for chunk in prefetch(_bring, bags.chunks(max(1, DENSE_NUMBERS // parameters.n_components))):
-        part = _sums(chunk if projection is None else projection.transform(chunk), parameters, pyramid, hard, moments)
-        arrays = (part[0], *raw_moments(*part, parameters, wide)) if moments else (*part, part[1])
-        xp = array_namespace(part[0])
+    chunks = bags.chunks(max(1, DENSE_NUMBERS // parameters.n_components))
+    for chunk in chunks if lies_elsewhere(bags.values) else prefetch(_bring, chunks):
+        chunk = chunk if projection is None else projection.transform(chunk)
+        arrays: tuple[Any, Any, Any]
+        if pyramid is None and moments and not hard and not wide and dense_triton.usable(chunk.values):
+            arrays = dense_triton.segment_sums(chunk.values, chunk.offsets, parameters, raw=True)[:3]
+        else:
+            part = _sums(chunk, parameters, pyramid, hard, moments)
+            arrays = (part[0], *raw_moments(*part, parameters, wide)) if moments else (*part, part[1])
+        xp = array_namespace(arrays[0])
+        if len(chunk) == len(bags):
+            return arrays
         # one array for all: to put the parts together at the end would take twice the memory
         whole = whole or [xp.empty((len(bags), *a.shape[1:]), dtype=a.dtype, device=device(a)) for a in arrays]
         for a, b in zip(whole, arrays):

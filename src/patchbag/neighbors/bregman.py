@@ -18,7 +18,6 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from patchbag.neighbors.brute import search_radius
 from patchbag.neighbors.divergences import GENERATORS, Generator, find_generator
 from patchbag.neighbors.forms import Form, Points, Queries
 from patchbag.neighbors.index import NeighborIndex, Plan
@@ -36,9 +35,11 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     side : "right": smallest D(query ‖ x), "left": smallest D(x ‖ query), "symmetric": their mean, "mixed":
         (1 − mixing) D(query ‖ x) + mixing D(x ‖ query), or with queries (m, 2, d) of a left and a right one each
     mixing : weight of the left side of "mixed"
-    algorithm : "auto", "brute", "ball", "vantage" or "sample": see :mod:`patchbag.neighbors.index`
+    algorithm : "auto", "brute", "ball", "vantage", "graph" or "sample": see :mod:`patchbag.neighbors.index`
     leaf_size, branching, n_iter : of the tree: points per leaf, most children per node, Lloyd iterations per split
-    max_leaves : leaves that are opened per query, an approximate search; None for an exact one
+    max_leaves : leaves that are opened per query, an approximate search; None for an exact one.  With "graph", leaves
+        in which a search begins (None: 4)
+    beam : points that a search of the graph keeps and expands: more find more, and take longer
     sample : share of the points that ``algorithm="sample"`` keeps
     smoothing : share of a row's mean that is added to its entries, for divergences that need positive ones
     random_state : seed of trees and samples
@@ -61,11 +62,12 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         "divergence": [StrOptions(set(GENERATORS)), Generator],
         "side": [StrOptions({"right", "left", "symmetric", "mixed"})],
         "mixing": [Interval(Real, 0, 1, closed="both")],
-        "algorithm": [StrOptions({"auto", "brute", "ball", "vantage", "sample"})],
+        "algorithm": [StrOptions({"auto", "brute", "ball", "vantage", "graph", "sample"})],
         "leaf_size": [Interval(Integral, 1, None, closed="left")],
         "branching": [Interval(Integral, 2, None, closed="left")],
         "n_iter": [Interval(Integral, 0, None, closed="left")],
         "max_leaves": [Interval(Integral, 1, None, closed="left"), None],
+        "beam": [Interval(Integral, 1, None, closed="left")],
         "sample": [Interval(Real, 0, 1, closed="right")],
         "smoothing": [Interval(Real, 0, None, closed="left")],
         "random_state": ["random_state"],
@@ -80,11 +82,12 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         divergence: str | Generator = "kl",
         side: Literal["right", "left", "symmetric", "mixed"] = "right",
         mixing: float = 0.5,
-        algorithm: Literal["auto", "brute", "ball", "vantage", "sample"] = "auto",
+        algorithm: Literal["auto", "brute", "ball", "vantage", "graph", "sample"] = "auto",
         leaf_size: int = 50,
         branching: int = 4,
         n_iter: int = 0,
         max_leaves: int | None = None,
+        beam: int = 32,
         sample: float = 0.01,
         smoothing: float = 1e-6,
         random_state: Any = None,
@@ -100,6 +103,7 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         self.branching = branching
         self.n_iter = n_iter
         self.max_leaves = max_leaves
+        self.beam = beam
         self.sample = sample
         self.smoothing = smoothing
         self.random_state = random_state
@@ -111,7 +115,7 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         X = check_array(X, dtype=np.float64)
         mixing = {"right": 0.0, "left": 1.0, "symmetric": 0.5, "mixed": float(self.mixing)}[self.side]
         form = Form(find_generator(self.divergence), mixing, float(self.smoothing))
-        if self.algorithm in ("ball", "vantage") and form.inner.code is None:
+        if self.algorithm in ("ball", "vantage", "graph") and form.inner.code is None:
             raise ValueError(
                 f"{form.generator.name} has no compiled version, so that there is no {self.algorithm} tree of it: use "
                 'algorithm="brute" or "auto"'
@@ -194,7 +198,7 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     def radius_neighbors(self, X: Any = None, radius: float | None = None, return_distance: bool = True) -> Any:
         """All points with a divergence of at most ``radius``, exactly, in the order of the points: arrays of arrays."""
         queries = self._ask(X)
-        found = search_radius(self.index_.points, queries, self.radius if radius is None else radius, self.n_jobs)
+        found = self.index_.search_radius(queries, self.radius if radius is None else radius, self.n_jobs)
         answers = tuple(np.empty(len(some), dtype=object) for some in found)
         for answer, some in zip(answers, found):
             answer[:] = some

@@ -31,6 +31,7 @@ ROWS = 256
 COLUMNS = 1024
 LOOK = 32
 ROOM = 64
+NONE = np.empty(0, np.int64)
 
 
 @njit(cache=True, nogil=True)
@@ -242,9 +243,15 @@ def _radius_block(points: Points, radius: float, queries: Queries) -> tuple[list
         within = (scores <= limit) & (scores < np.inf)  # points that were taken out have infinite scores
         for i in np.flatnonzero(within.any(axis=1)).tolist():
             found[i].append(first + np.flatnonzero(within[i]))
+    return rank_within(points, queries, radius, [np.concatenate(some or [NONE]) for some in found])
+
+
+def rank_within(
+    points: Points, queries: Queries, radius: float, candidates: list[np.ndarray]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Those of each query's candidates that are within ``radius``, in float64."""
     distances, neighbors = [], []
-    for i, some in enumerate(found):
-        indices = np.concatenate(some) if some else np.empty(0, np.int64)
+    for i, indices in enumerate(candidates):
         exact = plain_divergences(points, queries, i, indices)
         kept = exact <= radius
         distances.append(np.maximum(exact[kept], 0))

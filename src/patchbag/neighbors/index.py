@@ -6,6 +6,7 @@ Which algorithm answers is a matter of speed alone, except for those that are ap
 * ``brute``: matrix products (``brute``), exact;
 * ``ball``: a ball tree, exact (``leaf_search``) or, with ``max_leaves``, approximate (``tree_search``);
 * ``vantage``: a vantage-point tree, exact or with ``max_leaves`` approximate;
+* ``graph``: a ball tree and edges between near points, approximate (``graph``): the fastest way to almost all;
 * ``sample``: a random sample, approximate (``sampling``);
 * ``auto``: ``ball`` where ``max_leaves`` is given; else ``brute`` or the exact ball tree, whichever is faster for as
   many queries as are asked.  Both are timed when the index is made, on points of its own, because how much a tree can
@@ -26,11 +27,13 @@ from typing import Any
 import numpy as np
 
 from patchbag.neighbors.ball_tree import grow_ball_tree
-from patchbag.neighbors.brute import ROWS, search_brute
+from patchbag.neighbors.brute import ROWS, search_brute, search_radius
 from patchbag.neighbors.divergences import GENERATORS, find_generator, mahalanobis
 from patchbag.neighbors.forms import Form, Points, Queries
+from patchbag.neighbors.graph import Graph, is_coarse, link_points, search_graph
 from patchbag.neighbors.index_files import open_index, save_index
 from patchbag.neighbors.leaf_search import Leaves, gather_leaves, search_leaves
+from patchbag.neighbors.radius_search import search_radius_in_leaves
 from patchbag.neighbors.sampling import draw_sample
 from patchbag.neighbors.tree_search import search_tree
 from patchbag.neighbors.trees import Tree
@@ -54,6 +57,7 @@ class Plan:
     n_iter: int
     max_leaves: int | None
     sample: float
+    beam: int = 32
 
 
 class NeighborIndex:
@@ -62,10 +66,10 @@ class NeighborIndex:
     Attributes
     ----------
     points : all points, in the order that they came
-    algorithm : what ``Plan.algorithm`` comes to: "brute", "ball", "vantage" or "sample"
+    algorithm : what ``Plan.algorithm`` comes to: "brute", "ball", "vantage", "graph" or "sample"
     covered : points from this one on are in no tree
     removed : number of points that were taken out
-    tree, leaves, sample : None where the algorithm has none
+    tree, leaves, graph, sample : None where the algorithm has none
     costs : (a, b, t) in seconds, None where nothing was timed
     """
 
@@ -78,6 +82,7 @@ class NeighborIndex:
         self.covered = len(points)
         self.tree: Tree | None = None
         self.leaves: Leaves | None = None
+        self.graph: Graph | None = None
         self.sample: np.ndarray | None = None
         self.costs: tuple[float, float, float] | None = None
         self.algorithm = plan.algorithm
@@ -85,11 +90,14 @@ class NeighborIndex:
             small = plan.max_leaves is None and len(points) < FEW
             self.algorithm = "brute" if small or points.form.inner.code is None else "ball"
         live = np.flatnonzero(np.isfinite(points.bias))
+        if self.algorithm == "graph" and len(live) and points.vectors.dtype == np.float32 and is_coarse(points):
+            fine = Points.prepare(points.form, points.rows, dtype=np.float64)
+            points = self.points = replace(fine, bias=np.where(np.isfinite(points.bias), fine.bias, np.inf))
         if self.algorithm == "sample":
             self.sample = live[draw_sample(len(live), plan.sample, plan.n_neighbors, random_state)]
-        elif self.algorithm in ("ball", "vantage") and len(live):
+        elif self.algorithm in ("ball", "vantage", "graph") and len(live):
             some = points if len(live) == len(points) else points.part(live)
-            if self.algorithm == "ball":
+            if self.algorithm != "vantage":
                 tree = grow_ball_tree(
                     some,
                     leaf_size=plan.leaf_size,
@@ -100,9 +108,11 @@ class NeighborIndex:
             else:
                 tree = grow_vantage_tree(some, leaf_size=plan.leaf_size, random_state=random_state)
             self.tree = tree._replace(order=live[tree.order])
-            if self.algorithm == "ball" and plan.max_leaves is None:
+            if self.algorithm != "vantage":
                 self.leaves = gather_leaves(points, self.tree)
-                if plan.algorithm == "auto":
+                if self.algorithm == "graph":
+                    self.graph = link_points(points, self.tree, self.leaves)
+                elif plan.algorithm == "auto" and plan.max_leaves is None:
                     self.costs = self._time(live)
 
     def _time(self, live: np.ndarray) -> tuple[float, float, float]:
@@ -167,10 +177,22 @@ class NeighborIndex:
         if algorithm == "brute" or tree is None:
             distances, indices = search_brute(points, queries, k, n_jobs)
             return distances, indices, np.tile([len(points), 0], (queries.size, 1))
-        if self.leaves is not None:
-            return search_leaves(points, tree, self.leaves, queries, k, covered=covered, n_jobs=n_jobs)
-        limit = self.plan.max_leaves
-        return search_tree(points, tree, queries, k, max_leaves=limit, covered=covered, n_jobs=n_jobs)
+        limit, common = self.plan.max_leaves, {"covered": covered, "n_jobs": n_jobs}
+        if self.graph is not None:
+            return search_graph(points, tree, self.graph, queries, k, beam=self.plan.beam, max_leaves=limit, **common)
+        if self.leaves is not None and limit is None:
+            return search_leaves(points, tree, self.leaves, queries, k, **common)
+        return search_tree(points, tree, queries, k, max_leaves=limit, **common)
+
+    def search_radius(
+        self, queries: Queries, radius: float, n_jobs: int | None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """All points within ``radius`` of each query, exactly: divergences and indices, in the order of the points."""
+        if self.tree is None or self.choose(queries.size) == "brute":
+            return search_radius(self.points, queries, radius, n_jobs)
+        return search_radius_in_leaves(
+            self.points, self.tree, self.leaves, queries, radius, covered=self.covered, n_jobs=n_jobs
+        )
 
     # --- on disk -------------------------------------------------------------------------------------------------
 
@@ -181,7 +203,7 @@ class NeighborIndex:
             raise TypeError(f"{generator.name} is made of functions, which a file cannot hold; named divergences can")
         named = ("rows", "vectors", "bias", "mu", "nu", "largest")
         arrays = {f"points.{name}": getattr(points, name) for name in named}
-        for kind, some in (("tree", self.tree), ("leaves", self.leaves)):
+        for kind, some in (("tree", self.tree), ("leaves", self.leaves), ("graph", self.graph)):
             arrays |= {} if some is None else {f"{kind}.{name}": array for name, array in some._asdict().items()}
         if self.sample is not None:
             arrays["sample"] = self.sample
@@ -211,6 +233,7 @@ class NeighborIndex:
             index.removed = int(np.isinf(index.points.bias).sum())
             index.tree = Tree(**some("tree")) if some("tree") else None
             index.leaves = Leaves(**some("leaves")) if some("leaves") else None
+            index.graph = Graph(**some("graph")) if some("graph") else None
             index.sample = arrays.get("sample")
             index.covered, index.algorithm = state["covered"], state["algorithm"]
             index.costs = None if state["costs"] is None else tuple(state["costs"])

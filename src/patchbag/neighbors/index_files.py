@@ -50,6 +50,8 @@ ARRAYS: dict[str, Declared] = {
     "leaves.metric": floats("leaves", "D", optional=True),
     "leaves.spread": floats("leaves", optional=True),
     "leaves.blur": floats("leaves", optional=True),
+    "graph.edges": integers("held", "degree", optional=True, low=-1, below="held"),
+    "graph.bias": floats("held", optional=True, finite=False),
 }
 
 FACTS: dict[str, Declared] = {
@@ -58,7 +60,7 @@ FACTS: dict[str, Declared] = {
     "mixing": real(low=0, high=1),
     "smoothing": real(low=0),
     "covered": integer(low=0, high="n"),
-    "algorithm": Choice(("brute", "ball", "vantage", "sample")),
+    "algorithm": Choice(("brute", "ball", "vantage", "graph", "sample")),
     "costs": Many(real(), optional=True),
     "scale": Many(real(low=0), low=2),
 }
@@ -81,8 +83,9 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     if manifest.get("version") != VERSION:
         raise ValueError(f"{path} has index format version {manifest.get('version')}, this patchbag reads {VERSION}")
     files = manifest.get("files", {name: f"{name}.npy" for name in manifest.get("arrays", [])})
-    # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones
-    arrays = open_arrays(path, files, "c" if memory_map else None)
+    # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones.  Slices of memmap
+    # objects take as long as a search, those of plain arrays over the same memory do not
+    arrays = {name: np.asarray(array) for name, array in open_arrays(path, files, "c" if memory_map else None).items()}
     try:
         sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
         check_tree(arrays, sizes)

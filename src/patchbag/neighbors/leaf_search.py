@@ -112,6 +112,22 @@ def _squared_distance(a: Any, b: Any, weights: Any) -> Any:  # pragma: no cover 
 
 
 @njit(cache=True, nogil=True)
+def leaf_keys(leaves: Any, centred: Any, keys: Any) -> None:  # pragma: no cover - compiled
+    """Scores of the centres of all leaves."""
+    products(leaves.psi, 0, keys.shape[0], centred, keys)
+    for leaf in range(keys.shape[0]):
+        keys[leaf] = leaves.bias[leaf] - keys[leaf]
+
+
+@njit(cache=True, nogil=True)
+def may_hold(tree: Any, leaves: Any, leaf: int, centred: Any, key: Any, goal: Any) -> bool:
+    """Whether the bound of step 3 allows a score of at most ``goal`` in a leaf; ``key`` is that of its centre."""
+    distance = np.sqrt(_squared_distance(centred, leaves.near[leaf], leaves.metric[leaf]))
+    reach = leaves.spread[leaf] * (1.001 * distance + leaves.blur[leaf])
+    return key + tree.inner[leaves.node[leaf]] - reach <= goal
+
+
+@njit(cache=True, nogil=True)
 def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: float, rows: Any, excess: float,
             queries: Any, room: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
     """Neighbours of each query, divergences computed and leaves opened; -1 of these where room was missing."""
@@ -134,9 +150,7 @@ def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: f
         count = scan(added.vectors, added.bias, added.order, 0, added.bias.shape[0], centred, slack, heap, values,
                      indices, 0, out, False)  # fmt: skip
         computed, opened = n_leaves + added.bias.shape[0], 0
-        products(leaves.psi, 0, n_leaves, centred, keys)
-        for leaf in range(n_leaves):
-            keys[leaf] = leaves.bias[leaf] - keys[leaf]
+        leaf_keys(leaves, centred, keys)
         while opened < n_leaves and count >= 0 and (opened == 0 or heap[0] == np.inf):
             leaf = int(np.argmin(keys))
             node = leaves.node[leaf]
@@ -149,12 +163,9 @@ def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: f
         goal = heap[0] + 2 * slack
         n_staying = 0
         for leaf in range(n_leaves):
-            if keys[leaf] < np.inf:
-                distance = np.sqrt(_squared_distance(centred, leaves.near[leaf], leaves.metric[leaf]))
-                reach = leaves.spread[leaf] * (1.001 * distance + leaves.blur[leaf])
-                if keys[leaf] + tree.inner[leaves.node[leaf]] - reach <= goal:
-                    staying[n_staying] = leaf
-                    n_staying += 1
+            if keys[leaf] < np.inf and may_hold(tree, leaves, leaf, centred, keys[leaf], goal):
+                staying[n_staying] = leaf
+                n_staying += 1
         computed += n_leaves
         if n_staying:
             gradient_of(space, phi, psi)

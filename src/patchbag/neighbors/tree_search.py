@@ -46,7 +46,7 @@ class Added(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _enqueue(keys: Any, nodes: Any, size: int, key: Any, node: int) -> int:  # pragma: no cover - compiled
+def enqueue(keys: Any, nodes: Any, size: int, key: Any, node: int) -> int:  # pragma: no cover - compiled
     at = size
     while at > 0:
         parent = (at - 1) // 2
@@ -59,7 +59,7 @@ def _enqueue(keys: Any, nodes: Any, size: int, key: Any, node: int) -> int:  # p
 
 
 @njit(cache=True, nogil=True)
-def _dequeue(keys: Any, nodes: Any, size: int) -> int:  # pragma: no cover - compiled
+def dequeue(keys: Any, nodes: Any, size: int) -> int:  # pragma: no cover - compiled
     """Take the first away; the new size."""
     size -= 1
     key, node = keys[size], nodes[size]
@@ -160,10 +160,10 @@ def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: A
         count = scan(added.vectors, added.bias, added.order, 0, added.bias.shape[0], centred, slack, heap, values,
                      indices, 0, out, max_leaves > 0)  # fmt: skip
         computed += added.bias.shape[0]
-        size = _enqueue(keys, nodes, 0, dtype.type(-np.inf), 0)
+        size = enqueue(keys, nodes, 0, dtype.type(-np.inf), 0)
         while size > 0 and count >= 0:
             node = nodes[0]
-            size = _dequeue(keys, nodes, size)
+            size = dequeue(keys, nodes, size)
             if max_leaves == 0 and heap[0] < np.inf:
                 limit = heap[0] + queries.offset[i] + queries.error[i]
                 hopeless, taken = left_out(space, tree, node, phi, psi, h_query, own, limit, queries.fine[i])
@@ -185,7 +185,7 @@ def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: A
                 computed += children
                 for c in range(first, first + children):
                     key = tree.center_bias[c] - out[c - first]
-                    size = _enqueue(keys, nodes, size, key, c)
+                    size = enqueue(keys, nodes, size, key, c)
         if count < 0:
             stats[i] = -1
             continue

@@ -18,6 +18,7 @@ import numpy as np
 
 from patchbag.images import ImageError, source_name
 from patchbag.search.axes import Axes, unit
+from patchbag.search.mixtures import flatten
 from patchbag.search.representations import Part, Representation
 
 FIT = 2000
@@ -102,14 +103,14 @@ class Encoder:
             chosen = np.linspace(0, len(bags) - 1, min(len(bags), FIT)).astype(int)
             encoder._pipelines.append(None if part.steps is None else _pipeline(part, bags[chosen]))
             raw = encoder._raw(len(encoder.axes), bags[chosen])
-            if representation.metric == "kl":
+            if representation.metric != "cosine":
                 encoder.axes.append(Axes(raw.mean(axis=0)))
             else:
                 encoder.axes.append(Axes.fit(raw, part.dimension, part.power))
         return encoder, encoder.encode(described)
 
     def encode(self, described: Sequence[Any]) -> np.ndarray:
-        """Vectors (n, d) of described images, float32: unit length, or histograms."""
+        """Vectors (n, d) of described images, float32: unit length, histograms, or mixtures."""
         if self.representation.metric == "smp":  # sets have no vectors
             return np.empty((len(described[0]), 0), np.float32)
         columns = []
@@ -123,14 +124,17 @@ class Encoder:
         raw = self._raw(i, bags)
         if self.representation.metric == "kl":
             return ((1 - SMOOTHING) * raw + SMOOTHING * self.axes[i].mean).astype(np.float32)
-        return self.axes[i].apply(raw)
+        return self.axes[i].apply(raw) if self.representation.metric == "cosine" else raw
 
     def _raw(self, i: int, bags: Any) -> np.ndarray:
         """Encodings (n, D) before the axes."""
         if self.representation.parts[i].steps is None:
             pooled = bags if isinstance(bags, np.ndarray) else np.asarray(bags.values)[np.asarray(bags.offsets[:-1])]
             return np.copysign(np.sqrt(np.abs(pooled)), pooled).astype(np.float32)
-        raw = np.asarray(self.pipelines[i].transform(bags), dtype=np.float32).reshape(len(bags), -1)
+        encoded = self.pipelines[i].transform(bags)
+        if self.representation.metric in ("klk", "ppk"):
+            return flatten(encoded)
+        raw = np.asarray(encoded, dtype=np.float32).reshape(len(bags), -1)
         if self.representation.metric == "kl":
             return raw / np.maximum(raw.sum(axis=1, keepdims=True), 1e-12)
         return unit(raw)

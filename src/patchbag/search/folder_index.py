@@ -6,6 +6,9 @@ is known by the digest of its bytes: where the index has these bytes under anoth
 or touched), nothing is computed.  Else it is described, by way of the store of features.  What was learned from the
 images (mixtures, axes) is kept until their number has doubled or halved, then learned anew.
 
+From ``LARGE`` images on, or where it is asked for, the vectors are compressed as well
+(:mod:`patchbag.search.compressed`): a search reads the codes, and of the vectors those of a few candidates.
+
 An index is kept in the folder of the store, one file per folder and representation (:mod:`patchbag.search.index_file`),
 not among the images; what is learned beside it, in a file that the index names and that is never changed.
 """
@@ -34,6 +37,7 @@ from patchbag.search.representations import find_representation
 
 FOLDER = "indexes"
 DIGEST = 20  # bytes
+LARGE = 200_000  # images: below, all products take less time from the shell than to import the compiler
 
 
 class Changes(NamedTuple):
@@ -51,10 +55,19 @@ class Changes(NamedTuple):
 class FolderIndex:
     """The images of a folder as vectors; see :class:`~patchbag.search.index.SearchIndex`."""
 
-    def __init__(self, folder: str | os.PathLike[str], by: str = "deep", n_jobs: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        by: str = "deep",
+        n_jobs: int | None = None,
+        compress: bool | None = None,
+    ) -> None:
         self.folder = Path(folder)
         self.representation = find_representation(by)
         self.n_jobs = n_jobs
+        if compress and self.representation.metric != "cosine":
+            raise ValueError(f"images by {by!r} have no vectors that could be compressed")
+        self.compress = compress
         self.path = _place(self.folder, by)
         self._open()
 
@@ -71,6 +84,7 @@ class FolderIndex:
         self._status = arrays.get("status", np.empty((0, 2), np.int64))
         self._digests = arrays.get("digests", np.empty((0, DIGEST), np.uint8))
         self.vectors: np.ndarray = arrays.get("vectors", np.empty((0, 0), np.float32))
+        self.compressed: Any = _read_codes(arrays)
         self._encoder: Encoder | None = None
         if self.built and self.names:
             place = self.path.parent / source if source else None
@@ -127,7 +141,8 @@ class FolderIndex:
         open_questions = [
             i for i, name in enumerate(names) if (rows[i] < 0 and bad.get(name) != status[i]) or status[i][1] >= sure
         ]
-        if self.built and not open_questions and len(names) == len(self.names) + len(self._left_out):
+        as_asked = self._compresses(len(self)) == (self.compressed is not None)
+        if self.built and not open_questions and as_asked and len(names) == len(self.names) + len(self._left_out):
             return Changes()
         return self._take_up(names, status, rows, open_questions, looked, progress)
 
@@ -171,15 +186,33 @@ class FolderIndex:
         new = {names[i] for i in fresh}
         now = {names[i] for i in order}
         changes = Changes(len(new & now), len(now - before - new), len(before - now), bool(relearn))
+        vectors = np.ascontiguousarray(vectors[place], np.float32)
+        self._compress(vectors, np.array([-1 if relearn else rows[i] for i in order], np.int64))
         self._write(
             [names[i] for i in order],
             np.array([status[i] for i in order], np.int64).reshape(-1, 2),
             np.frombuffer(b"".join(found), np.uint8).reshape(-1, DIGEST),
-            np.ascontiguousarray(vectors[place], np.float32),
+            vectors,
             failures,
             {"looked": looked, "learned_from": count if relearn else learned_from},
         )
         return changes
+
+    def _compresses(self, n: int) -> bool:
+        """Whether an index of n images has codes: as asked; else what has them keeps them."""
+        large = n >= LARGE and self.representation.metric == "cosine"
+        return (large or self.compressed is not None) if self.compress is None else self.compress
+
+    def _compress(self, vectors: np.ndarray, rows: np.ndarray) -> None:
+        """Codes of vectors, of which those at ``rows`` have been there before."""
+        if not self._compresses(len(vectors)) or not vectors.size:
+            self.compressed = None
+        elif self.compressed is None or (rows < 0).all():
+            from patchbag.search.compressed import CompressedVectors
+
+            self.compressed = CompressedVectors.fit(vectors)
+        else:
+            self.compressed = self.compressed.renewed(rows, vectors)
 
     def _describe(self, names: Sequence[str], progress: Progress | None) -> Described:
         paths = [os.path.join(self.folder, name) for name in names]
@@ -216,6 +249,7 @@ class FolderIndex:
                 encoder.save_pipelines(self.path.with_name(f"{stem}-{facts['looked']}.model"))
             facts["learned"] = encoder.source.name if encoder.source else None
         arrays = {"vectors": vectors, "status": status, "digests": digests}
+        arrays |= {} if self.compressed is None else self.compressed.arrays()
         write_index(self.path, facts, arrays | (encoder.arrays() if encoder is not None and names else {}))
         for model in self.path.parent.glob(f"{stem}-*.model"):
             if model.name != facts["learned"]:
@@ -224,6 +258,14 @@ class FolderIndex:
 
     def _forget_rows(self) -> None:
         self.__dict__.pop("_rows", None)
+
+
+def _read_codes(arrays: dict[str, np.ndarray]) -> Any:
+    if "codes" not in arrays:
+        return None
+    from patchbag.search.compressed import CompressedVectors  # compiled loops: slow to import
+
+    return CompressedVectors.from_arrays(arrays)
 
 
 def _place(folder: Path, by: str) -> Path:

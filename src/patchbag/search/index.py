@@ -5,8 +5,12 @@
     for match in index.search("query.jpg", top=5):
         print(match.distance, match.image)
 
-A query is one product of its vector with those of all images, exact.  An
-image whose bytes the index knows is not described again.
+A query is one product of its vector with those of all images, exact; of large collections with their codes, and exact
+among the candidates (:mod:`patchbag.search.compressed`).  An image whose bytes the index knows is not described again.
+
+What is found can be ranked again: by diffusion (:mod:`patchbag.search.diffusion`), by what the first results have in
+common (query expansion: Chum et al. 2007), by local features that agree on one view
+(:mod:`patchbag.search.verification`).
 """
 
 from __future__ import annotations
@@ -27,14 +31,19 @@ from patchbag.search.diffusion import diffuse as diffuse_weight
 from patchbag.search.encoder import Described, describe
 from patchbag.search.folder_index import DIGEST, FolderIndex
 from patchbag.search.ranking import compare, nearest
+from patchbag.search.ranking import expand as expanded
 from patchbag.search.regions import cut_out
 
 
 class Match(NamedTuple):
-    """An image that was found, by its path, and how far it is from the query; by angles 0 for the same, at most 2."""
+    """An image that was found, by its path, and how far it is from the query; by angles 0 for the same, at most 2.
+
+    ``points`` are the local features that agree, where they were looked at.
+    """
 
     image: str
     distance: float
+    points: int | None = None
 
 
 class SearchIndex(FolderIndex):
@@ -45,6 +54,7 @@ class SearchIndex(FolderIndex):
     folder : walked with all its sub-folders
     by : what images are compared by, one of ``REPRESENTATIONS``: "deep", "fisher", "color", "words", …
     n_jobs : workers that describe images, None for those of the context, -1 for all cores
+    compress : keep codes of four bits per axis beside the vectors; None from 200,000 images on
 
     Attributes
     ----------
@@ -68,7 +78,14 @@ class SearchIndex(FolderIndex):
         return found
 
     def search_many(
-        self, images: Sequence[Any], top: int = 10, *, crop: Sequence[float] | None = None, diffuse: bool = False
+        self,
+        images: Sequence[Any],
+        top: int = 10,
+        *,
+        crop: Sequence[float] | None = None,
+        diffuse: bool | None = None,
+        expand: int = 0,
+        verify: int = 0,
     ) -> list[list[Match] | ImageError]:
         """The same for several images at once; in place of matches the error where an image cannot be read.
 
@@ -78,10 +95,19 @@ class SearchIndex(FolderIndex):
         top : matches per image
         crop : part of the images to search by: left, top, right, bottom, as shares of width and height
         diffuse : rank by diffusion among the nearest images (:mod:`patchbag.search.diffusion`); distances are then 0
-            for the best match and at most 1
+            for the best match and at most 1; None where the representation says so: by hand-crafted features, for which
+            it is worth most
+        expand : search again by the query and the so many first results together, of those that are verified if there
+            is a ``verify``
+        verify : of so many first results put those first whose local features agree with the query
         """
         if self._encoder is None:
             raise CollectionError(f"{self.folder} has no index yet, or it is empty: call update() first")
+        if (diffuse or expand) and self.representation.metric != "cosine":
+            raise ValueError(
+                f"images by {self.representation.name!r} have no angles for diffusion or expansion to follow"
+            )
+        diffuse = self.representation.diffuse if diffuse is None else diffuse
         vectors, errors = self._queries(images, crop)
         patches = self._describe(self.names, None) if self.representation.metric == "smp" else None
         results: list[list[Match] | ImageError] = []
@@ -89,32 +115,65 @@ class SearchIndex(FolderIndex):
             if i in errors:
                 results.append(errors[i])
                 continue
-            if patches is None:
-                distances = compare(self.vectors, vectors[i], self.representation.metric)
+            own, wanted = self._itself(image), max(top, verify)
+            shown = cut_out(image, crop) if verify and crop is not None else image
+            if patches is not None:
+                rows, distances = self._by_patches(vectors[i], patches, wanted, own)
             else:
-                distances = self._by_patches(vectors[i], patches, top)
-            distances[self._itself(image)] = np.inf
-            if diffuse:
-                distances = self._diffused(distances, vectors[i], top)
-            found = nearest(distances, top)
-            results.append([Match(os.path.join(self.folder, self.names[i]), float(distances[i])) for i in found])
+                reach = max(wanted, expand, min(CANDIDATES, len(self)) if diffuse else 0)
+                vector = vectors[i]
+                rows, distances = self._nearest(vector, reach, own)
+                if expand:
+                    vector = self._expanded(vector, rows[:expand], distances[:expand], shown if verify else None)
+                    rows, distances = self._nearest(vector, reach, own)
+                if diffuse:
+                    distances = 1.0 - diffuse_weight(np.asarray(self.vectors[rows]), vector)
+                    order = np.argsort(distances, kind="stable")
+                    rows, distances = rows[order], distances[order]
+            found = [Match(os.path.join(self.folder, self.names[i]), float(d)) for i, d in zip(rows, distances)]
+            if verify:
+                found = self._verified(shown, found, verify)
+            results.append(found[:top])
         return results
 
-    def _by_patches(self, query: np.ndarray, described: Described, top: int) -> np.ndarray:
+    def _nearest(self, query: np.ndarray, n: int, own: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the n nearest images, the query's own left out, and their distances."""
+        if self.compressed is None:
+            distances = compare(self.vectors, query, self.representation.metric)
+            distances[own] = np.inf
+            rows = nearest(distances, n)
+            return rows, distances[rows]
+        rows, products = self.compressed.search(query, self.vectors, n + len(own))
+        kept = ~np.isin(rows, own)
+        return rows[kept][:n], np.maximum(1.0 - products[kept][:n].astype(np.float64), 0.0)
+
+    def _by_patches(
+        self, query: np.ndarray, described: Described, top: int, own: list[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
         from patchbag.search.patches import patch_distances
 
         distances = np.full(len(self), np.inf)  # a file can have gone meanwhile
-        distances[described.kept] = patch_distances(query, list(described.parts[0]), top)
-        return distances
+        distances[described.kept] = patch_distances(query, list(described.parts[0]), top + len(own))
+        distances[own] = np.inf
+        rows = nearest(distances, top)
+        return rows, distances[rows]
 
-    def _diffused(self, distances: np.ndarray, query: np.ndarray, top: int) -> np.ndarray:
-        """Distances by diffusion among the nearest images, infinite for the rest."""
-        if self.representation.metric != "cosine":
-            raise ValueError(f"images by {self.representation.name!r} have no angles for diffusion to follow")
-        rows = nearest(distances, max(CANDIDATES, 2 * top))
-        again = np.full(len(distances), np.inf)
-        again[rows] = 1.0 - diffuse_weight(np.asarray(self.vectors)[rows], query)
-        return again
+    def _expanded(self, query: np.ndarray, rows: np.ndarray, distances: np.ndarray, image: Any) -> np.ndarray:
+        """The query with what was found for it; of that only what is verified, where the query's image is given."""
+        if image is not None:
+            from patchbag.search.verification import LEAST, count_matches
+
+            points = np.array(count_matches(image, [self.paths[row] for row in rows], self.n_jobs))
+            rows, distances = rows[points >= LEAST], distances[points >= LEAST]
+        return expanded(query, self.vectors[rows], distances)
+
+    def _verified(self, image: Any, found: list[Match], verify: int) -> list[Match]:
+        """The first results again, those whose local features agree with the query first."""
+        from patchbag.search.verification import count_matches, verified_first
+
+        points = count_matches(image, [match.image for match in found[:verify]], self.n_jobs)
+        looked_at = [match._replace(points=number) for match, number in zip(found, points)]
+        return [looked_at[i] for i in verified_first(points)] + found[verify:]
 
     def _itself(self, image: Any) -> list[int]:
         """Rows of the index that are this very file."""

@@ -4,8 +4,8 @@
 A representation has one or more parts.  A part takes a feature of ``stages.FEATURES``, encodes each image by steps that
 are learned on the collection (a universal mixture and Fisher vectors, for example), and reduces the encodings to
 vectors of unit length (:mod:`patchbag.search.axes`); the vectors of several parts stand side by side, equally long.
-Images are compared by the angle of their vectors, (``metric="kl"``) their histograms by Kullback-Leibler, or
-(``metric="smp"``) their patches as sets, without vectors.
+Images are compared by the angle of their vectors, (``metric="kl"``) their histograms by Kullback-Leibler, (``"klk"``,
+``"ppk"``) their adapted mixtures, or (``"smp"``) their patches as sets, without vectors.
 
 ``REPRESENTATIONS`` takes new ones: ``REPRESENTATIONS["mine"] = Representation("mine", "…", (Part("sift", steps),))``.
 """
@@ -42,8 +42,9 @@ class Representation:
     name: str
     summary: str
     parts: tuple[Part, ...]
-    metric: Literal["cosine", "kl", "smp"] = "cosine"
+    metric: Literal["cosine", "kl", "klk", "ppk", "smp"] = "cosine"
     version: int = 1  # counts up when the same name begins to give other vectors
+    diffuse: bool = False  # whether results are ranked by diffusion unless told otherwise
 
 
 def _fisher(components: int, dimension: int) -> Callable[[], Steps]:
@@ -64,6 +65,13 @@ def _vlad() -> Steps:
     return [("statistics", universal(8, 64, 64)), ("encoding", VLAD()), ("normalize", Normalizer(["power", "l2"]))]
 
 
+def _mixtures() -> Steps:
+    from patchbag.search.mixtures import COMPONENTS, DIMENSION
+    from patchbag.stages import RELEVANCE, MAPAdaptation, universal
+
+    return [("statistics", universal(8, COMPONENTS, DIMENSION)), ("adaptation", MAPAdaptation(RELEVANCE))]
+
+
 def _words() -> Steps:
     from patchbag.stages import words
 
@@ -74,16 +82,21 @@ DEEP = Part("deep-pooled")
 AXES = 128
 SIFT = Part("sift", _fisher(64, 64), AXES)
 COLOR = Part("color", _fisher(64, 32), AXES)
+MIXTURES = Part("sift", _mixtures)
 
 REPRESENTATIONS: dict[str, Representation] = {
     one.name: one
     for one in (
         Representation("deep", "what is in the image: pooled vectors of a network", (DEEP,)),
-        Representation("fisher", "gradients and colours of patches: Fisher vectors of both", (SIFT, COLOR)),
-        Representation("sift", "gradients of patches: Fisher vectors", (SIFT,)),
-        Representation("color", "colours of patches: Fisher vectors", (COLOR,)),
-        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _vlad, AXES),)),
+        Representation(
+            "fisher", "gradients and colours of patches: Fisher vectors of both", (SIFT, COLOR), diffuse=True
+        ),
+        Representation("sift", "gradients of patches: Fisher vectors", (SIFT,), diffuse=True),
+        Representation("color", "colours of patches: Fisher vectors", (COLOR,), diffuse=True),
+        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _vlad, AXES),), diffuse=True),
         Representation("smp", "multiscale patches: sets under KL by nearest neighbours", (Part("smp"),), "smp"),
+        Representation("klk", "gradients of patches: adapted mixtures under KL", (MIXTURES,), "klk"),
+        Representation("ppk", "gradients of patches: product kernel of adapted mixtures", (MIXTURES,), "ppk"),
         Representation("words", "gradients of patches: histograms of words under KL", (Part("sift", _words),), "kl"),
     )
 }

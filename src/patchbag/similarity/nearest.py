@@ -16,11 +16,12 @@ An estimate can be negative where the densities are alike.
 **Zero distances.**  Equal points (a flat sky) have distance 0 and an entropy of minus infinity.  Distances are taken to
 be at least ``floor``, by default ``FLOOR``, a thousandth of a grey level for patches of images.
 
-**What is computed.**  A compiled loop takes the products of one point with all others, which order as the distances do
-(half |y|² - x·y, float32, after the mean of W is taken off), and keeps the k smallest; blocks in which none is small
-are passed over.  The distance to the k-th one is then computed again directly, in double precision: of a small
-difference between large numbers the product leaves few digits.  Up to ``TREE_DIMENSION`` dimensions a KD-tree is faster
-for many points.  Arrays of another library (CUDA tensors) stay where they are: one product, through the Array API.
+**What is computed.**  Products in float32, ``TILE`` points at a time, which order as the distances do (half |y|² - x·y,
+after the mean of W is taken off).  Of every ``BLOCK`` numbers the smallest is taken: the k-th smallest of these is no
+smaller than the k-th smallest of all, so that a compiled loop looks into few blocks.  The distance to the
+k-th point is then computed again directly, in double precision: of a small difference between large numbers the product
+leaves few digits.  Up to ``TREE_DIMENSION`` dimensions a KD-tree is faster for many points.  Arrays of another library
+(CUDA tensors) stay where they are: products and minima through the Array API, and one sample against many at once.
 
 **Cost** of a pair of samples: N_1 N_2 d multiplications.
 """
@@ -32,16 +33,16 @@ from typing import Any
 
 import numba
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_namespace
+from array_api_compat import array_namespace, device, is_numpy_namespace
 from scipy.special import digamma
 
-from patchbag.runtime import parallel_njit
-
+TILE = 128
 BLOCK = 16
-UNROLLED = 6
 TREE_DIMENSION = 3
 TREE_POINTS = 2000
 FLOOR = 1e-3
+AT_A_TIME = 1 << 28  # products that stand in the memory of a GPU
+FAR = 1e38  # farther than any point, in products of float32
 
 
 def log_unit_ball(d: int) -> float:
@@ -49,46 +50,47 @@ def log_unit_ball(d: int) -> float:
     return d / 2 * log(pi) - lgamma(d / 2 + 1)
 
 
-@parallel_njit(fastmath=True)
-def _kth_neighbours(x: Any, columns: Any, half: Any, k: int, own: Any, out: Any) -> None:
-    """Column of the k-th nearest point of each row of ``x (n, d)`` among ``columns (d, m)``, float32, d in sixes.
+@numba.njit(cache=True, nogil=True)
+def _insert(value: Any, place: int, values: Any, places: Any) -> None:
+    """Put a number into its place among rising ``values (k,)``, if it is smaller than the last."""
+    at = len(values) - 1
+    if value >= values[at]:
+        return
+    while at > 0 and values[at - 1] > value:
+        values[at] = values[at - 1]
+        places[at] = places[at - 1]
+        at -= 1
+    values[at] = value
+    places[at] = place
 
-    ``half (m,)`` are half the squared lengths of the columns: half |y|² - x·y orders as the distance does.
-    ``own (n,)`` are columns that do not count, none if empty.
+
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def _kth_smallest(tile: Any, k: int, own: Any, out: Any) -> None:
+    """Column of the k-th smallest number of each row of ``tile (n, m)`` float32, m a multiple of ``BLOCK``.
+
+    ``own (n,)`` are columns that do not count, none if empty; they are overwritten.
     """
-    d, m = columns.shape
-    for i in numba.prange(x.shape[0]):
-        row = half.copy()
-        for c in range(0, d, UNROLLED):  # several at a time: the row goes through the registers less often
-            x0, x1, x2, x3, x4, x5 = x[i, c], x[i, c + 1], x[i, c + 2], x[i, c + 3], x[i, c + 4], x[i, c + 5]
-            y0, y1, y2 = columns[c], columns[c + 1], columns[c + 2]
-            y3, y4, y5 = columns[c + 3], columns[c + 4], columns[c + 5]
-            for j in range(m):
-                row[j] -= x0 * y0[j] + x1 * y1[j] + x2 * y2[j] + x3 * y3[j] + x4 * y4[j] + x5 * y5[j]
+    far = np.float32(FAR)
+    n, blocks = tile.shape[0], tile.shape[1] // BLOCK
+    values, places, least = np.empty(k, np.float32), np.zeros(k, np.int64), np.empty(blocks, np.float32)
+    for i in range(n):
         if len(own):
-            row[own[i]] = np.finfo(np.float32).max
-        values = np.empty(k, np.float32)
-        places = np.zeros(k, np.int64)
-        values[:] = np.finfo(np.float32).max
-        largest = values[k - 1]
-        for start in range(0, m, BLOCK):
-            stop = min(start + BLOCK, m)
-            least = row[start]
-            for j in range(start + 1, stop):
-                least = min(least, row[j])
-            if least >= largest:
-                continue
-            for j in range(start, stop):
-                value = row[j]
-                if value < largest:
-                    at = k - 1
-                    while at > 0 and values[at - 1] > value:
-                        values[at] = values[at - 1]
-                        places[at] = places[at - 1]
-                        at -= 1
-                    values[at] = value
-                    places[at] = j
-                    largest = values[k - 1]
+            tile[i, own[i]] = far
+        for block in range(blocks):
+            value = tile[i, BLOCK * block]
+            for j in range(BLOCK * block + 1, BLOCK * (block + 1)):
+                value = min(value, tile[i, j])
+            least[block] = value
+        values[:] = far
+        for block in range(blocks):
+            _insert(least[block], block, values, places)
+        bound = values[k - 1]
+        values[:] = far
+        for block in range(blocks):
+            if least[block] <= bound:
+                for j in range(BLOCK * block, BLOCK * (block + 1)):
+                    if tile[i, j] <= bound:
+                        _insert(tile[i, j], j, values, places)
         out[i] = places[k - 1]
 
 
@@ -107,24 +109,61 @@ def kth_distances(x: Any, y: Any, k: int, *, itself: bool = False) -> Any:
 
         return KDTree(y).query(x, [k + itself])[0][:, 0]
     mean = y.mean(axis=0, dtype=np.float64)
-    width = -(-x.shape[1] // UNROLLED) * UNROLLED
-    rows, columns = np.zeros((len(x), width), np.float32), np.zeros((width, len(y)), np.float32)
-    rows[:, : x.shape[1]] = x - mean
-    # in the order of their energies each point could be nearer than all before it, and be put in its place
-    order = np.random.default_rng(0).permutation(len(y))
-    columns[: x.shape[1]] = (y[order] - mean).T
-    half = 0.5 * np.einsum("ij,ij->j", columns, columns)
-    chosen = np.empty(len(x), np.int64)
-    _kth_neighbours(rows, columns, half, k, np.argsort(order) if itself else order[:0], chosen)
-    difference = x.astype(np.float64) - y[order[chosen]]
+    n, d, m = len(x), x.shape[1], -(-len(y) // BLOCK) * BLOCK
+    rows, columns = np.ones((n, d + 1), np.float32), np.zeros((d + 1, m), np.float32)
+    rows[:, :d] = mean - x
+    columns[:d, : len(y)] = (y - mean).T
+    columns[d] = 0.5 * np.einsum("ij,ij->j", columns[:d], columns[:d])
+    columns[d, len(y) :] = FAR
+    chosen, own = np.empty(n, np.int64), np.arange(n if itself else 0)
+    tile = np.empty((TILE, m), np.float32)
+    for start in range(0, n, TILE):
+        part = np.matmul(rows[start : start + TILE], columns, out=tile[: min(TILE, n - start)])
+        _kth_smallest(part, k, own[start : start + TILE], chosen[start : start + TILE])
+    difference = x.astype(np.float64) - y[chosen]
     return np.sqrt(np.einsum("ij,ij->i", difference, difference))
 
 
 def _kth_elsewhere(xp: Any, x: Any, y: Any, k: int, itself: bool) -> Any:
-    mean = xp.mean(y, axis=0)
+    return kth_distances_to_many(x, y[None, ...], k + itself)[0, :]
+
+
+def kth_distances_to_many(x: Any, y: Any, k: int) -> Any:
+    """Distance of every row of ``x (n, d)`` to its k-th nearest row of each of ``y (r, m, d)``: (r, n).
+
+    For arrays of any library: one product, of whose numbers the k smallest are in the k blocks with the smallest
+    minima, so that all are read once and few are sorted.
+    """
+    xp = array_namespace(x, y)
+    r, m, d = y.shape
+    n, mean, where = x.shape[0], xp.mean(x, axis=0), device(x)
     a, b = x - mean, y - mean
-    squares = xp.sum(a * a, axis=1)[:, None] + xp.sum(b * b, axis=1)[None, :] - 2 * (a @ b.T)
-    return xp.sqrt(xp.clip(xp.sort(squares, axis=1)[:, k - 1 + itself], min=0.0))
+    half = xp.sum(b * b, axis=2, keepdims=True) / 2
+    rows = xp.concat([-a, xp.ones((n, 1), dtype=a.dtype, device=where)], axis=1)
+    columns = xp.concat([b, half], axis=2)
+    if missing := -m % BLOCK:
+        far = xp.zeros((r, missing, d + 1), dtype=b.dtype, device=where)
+        far[..., d] = FAR
+        columns = xp.concat([columns, far], axis=1)
+    blocks, inside = (m + missing) // BLOCK, xp.arange(BLOCK, device=where)
+    step, found = max(AT_A_TIME // (n * blocks * BLOCK), 1), []
+    for start in range(0, r, step):
+        stop = min(start + step, r)
+        scores = xp.reshape(rows @ xp.matrix_transpose(columns[start:stop, ...]), (-1, blocks * BLOCK))
+        best = _smallest(xp, xp.min(xp.reshape(scores, (-1, blocks, BLOCK)), axis=2), min(k, blocks))
+        members = xp.reshape(best[:, :, None] * BLOCK + inside, (scores.shape[0], -1))
+        place = _smallest(xp, xp.take_along_axis(scores, members, axis=1), k)[:, k - 1 : k]
+        chosen = xp.reshape(xp.take_along_axis(members, place, axis=1), (-1, n, 1))
+        points = xp.take_along_axis(b[start:stop, ...], xp.broadcast_to(chosen, (*chosen.shape[:2], d)), axis=1)
+        found.append(xp.sqrt(xp.sum((a - points) ** 2, axis=2)))
+    return xp.concat(found, axis=0)
+
+
+def _smallest(xp: Any, values: Any, k: int) -> Any:
+    """Columns (rows, k) of the smallest numbers of each row, ascending."""
+    if hasattr(xp, "topk"):  # PyTorch's
+        return xp.topk(values, k, dim=1, largest=False).indices
+    return xp.argsort(values, axis=1)[:, :k]
 
 
 def mean_log(distances: Any, floor: float = FLOOR) -> float:

@@ -7,7 +7,8 @@ with the densities p_j of the patches at each scale (:mod:`patchbag.features.lap
 neighbours (:mod:`patchbag.similarity.nearest`); k = 10 and all α = 1 (§2.4.2.2).  The smaller S, the more alike.
 
 The entropies of the first image are the same whatever it is compared with: one against many costs a cross-entropy per
-pair.  ``symmetric`` adds S(I_2, I_1).
+pair.  ``symmetric`` adds S(I_2, I_1).  On a GPU images with the same number of patches are one array per scale
+(``StackedPatches``), and one against all of them a few products.
 
 **Two steps** (§2.4.4.2): all images are ranked by their low-pass patches alone, the first n of them again by all.  The
 low-pass is half of the work, so that this alone gains little; the mean over the query's patches is therefore taken over
@@ -17,16 +18,28 @@ every ``SAMPLED``-th of them in the first step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.utils._param_validation import Interval
 
 from patchbag.bags import Bags
+from patchbag.device import on_device, to_device, to_host
 from patchbag.features.laplacian import BANDS, WIDTH, split_scales
 from patchbag.similarity.base import BagKernel, check_bags
-from patchbag.similarity.nearest import cross_entropy, divergence, entropy
+from patchbag.similarity.nearest import (
+    FLOOR,
+    cross_entropy,
+    divergence,
+    entropy,
+    kth_distances,
+    kth_distances_to_many,
+    mean_log,
+)
 
 LOW_PASS = (BANDS,)
 ALL = tuple(range(BANDS + 1))
@@ -47,7 +60,9 @@ def scale_divergences(one: np.ndarray, other: np.ndarray, k: int = 10, *, symmet
 def divergences_to(
     query: np.ndarray, references: Sequence[np.ndarray], scales: Sequence[int] = ALL, k: int = 10, weights: Any = None
 ) -> np.ndarray:
-    """S(query, reference) of each reference, over some of the scales."""
+    """S(query, reference) of each reference, over some of the scales; on the device of the context."""
+    if on_device(query):
+        return _divergences_elsewhere(query, references, scales, k, weights)
     scales_of_query = split_scales(query)
     alpha = np.ones(len(ALL)) if weights is None else np.asarray(weights, float)
     result = np.zeros(len(references))
@@ -60,6 +75,44 @@ def divergences_to(
             if (j, n) not in own:
                 own[j, n] = entropy(a, n)
             result[i] += alpha[j] * (cross_entropy(a, b, n) - own[j, n])
+    return result
+
+
+@dataclass(frozen=True)
+class StackedPatches:
+    """Patches of many images that have the same number of them: an array ``(images, n_j, d_j)`` per scale."""
+
+    scales: list[Any]
+
+    @classmethod
+    def of(cls, references: Sequence[np.ndarray]) -> StackedPatches:
+        """Put them where the context computes; ValueError where the images have different numbers of patches."""
+        parts = [split_scales(np.asarray(reference)) for reference in references]
+        return cls([to_device(np.stack([part[j] for part in parts])) for j in ALL])
+
+    def divergences(self, query: np.ndarray, scales: Sequence[int] = ALL, k: int = 10, weights: Any = None) -> Any:
+        """S(query, image) of each of the images, over some of the scales, in a few products; on the device."""
+        alpha = np.ones(len(ALL)) if weights is None else np.asarray(weights, float)
+        found: Any = 0.0
+        for j in scales:
+            own, others = to_device(split_scales(np.asarray(query))[j]), self.scales[j]
+            n, d = _neighbours(k, own, others[0, ...]), own.shape[1]
+            xp = array_namespace(others)
+            cross = xp.mean(xp.log(xp.clip(kth_distances_to_many(own, others, n), min=FLOOR)), axis=1)
+            ahead = log(others.shape[1]) - log(own.shape[0] - 1) - d * mean_log(kth_distances(own, own, n, itself=True))
+            found = found + float(alpha[j]) * (d * cross + ahead)
+        return found
+
+
+def _divergences_elsewhere(
+    query: np.ndarray, references: Sequence[np.ndarray], scales: Sequence[int], k: int, weights: Any
+) -> np.ndarray:
+    sizes = [tuple(np.bincount(np.asarray(r)[:, 0].astype(int), minlength=len(ALL)).tolist()) for r in references]
+    result = np.zeros(len(references))
+    for size in set(sizes):
+        rows = [i for i, own in enumerate(sizes) if own == size]
+        stack = StackedPatches.of([references[i] for i in rows])
+        result[rows] = to_host(stack.divergences(query, scales, k, weights))
     return result
 
 

@@ -160,6 +160,17 @@ def test_probabilities_are_calibrated_and_ranks_follow_the_scores(model):
 
 
 @pytest.mark.parametrize("model", BOTH)
+@pytest.mark.parametrize("kernel", ["knn", "gaussian"])
+def test_a_point_far_from_all_others_is_strange_even_where_its_neighbours_agree(model, kernel, data):
+    known, _, X, y = data
+    fitted = model(5, kernel=kernel, rounds=0.5, random_state=0).fit(X, y)
+    far = np.array([[40.0, -30.0]])
+    assert fitted.predict_proba(far).max() > 0.9
+    assert fitted.typicality(far)[0] < 0.05
+    assert 0.01 < np.mean(fitted.typicality(known) <= 0.05) < 0.12
+
+
+@pytest.mark.parametrize("model", BOTH)
 def test_two_images_of_two_classes_are_enough(model):
     fitted = model(3).fit([[0.0], [1.0]], ["a", "b"])
     assert fitted.predict([[0.1], [0.8]]).tolist()[0] in ("a", "b")
@@ -208,6 +219,6 @@ def test_votes_add_up_to_the_score_of_the_class_predicted_and_have_names(model, 
     voters = deciding_images(fitted, queries[:2], names, top=3)
     strongest = np.argmax(np.abs(votes[0]))
     assert voters[0][0]["image"] == names[fitted.prototypes_[strongest]]
-    assert voters[0][0]["vote"] == votes[0, strongest] and len(voters[1]) == 3
+    assert voters[0][0]["vote"] == pytest.approx(votes[0, strongest] / np.abs(votes[0]).sum()) and len(voters[1]) == 3
     kept = kept_images(fitted, names, per_class=2)
     assert [k["label"] for k in kept] == ["a", "a", "b", "b", "c", "c"] and kept[0]["weight"] >= kept[1]["weight"]

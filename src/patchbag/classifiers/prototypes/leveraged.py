@@ -15,6 +15,9 @@ gives the highest accuracy on images that were left out (the thesis chooses θ b
 between an image's own class and the others, so that they are about ±1, and
 :mod:`~patchbag.classifiers.confidence.temperature` does the rest.
 
+**Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality looks at
+the mean distance of those that vote too, beside the scores.
+
 Several ``n_neighbors`` give one classifier each, whose scores are added (figure 5.13).  Each leverages all images, and
 the T images whose coefficients have the largest sum are kept for all of them: T rounds of each would keep more images,
 or less good ones.  Where no prototype at all is worth a vote (two images of two classes), all of them vote alike.
@@ -41,6 +44,7 @@ from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.search import nearest, nearest_others
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
+from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
 
@@ -134,7 +138,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
-        X, y = validate_data(self, X, as_labels(y), dtype=(np.float64, np.float32), ensure_min_samples=2)
+        X, y = validate_data(self, to_host(X), as_labels(y), dtype=(np.float64, np.float32), ensure_min_samples=2)
         self.classes_, codes = encode_labels(y)
         if self.kernel != "knn" and self._on_similarities() != (self.kernel == "similarity"):
             raise ValueError(
@@ -149,7 +153,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         candidates = self._candidates()
         random = check_random_state(self.random_state)
         folds = left_out_folds(codes, self.folds, random)
-        shown = np.full((len(candidates), m, n_classes), np.nan)
+        shown, far = np.full((len(candidates), m, n_classes), np.nan), np.zeros((len(candidates), m))
         for train, test in folds:
             known, part = np.unique(codes[train], return_inverse=True)
             if len(known) < 2:
@@ -158,10 +162,10 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             trained = self._train(rows, part, candidates, random)
             for number, share in enumerate(candidates):
                 voters = self._voters(trained, part, share)
-                shown[number][np.ix_(test, known)] = self._scores(
+                shown[number][np.ix_(test, known)], far[number, test] = self._scores(
                     queries, rows, class_vectors(part, len(known)), voters
                 )
-        self._choose(shown, codes, candidates)
+        self._choose(shown, far, codes, candidates)
         trained = self._train(X, codes, (self.share_,), random)
         voters = self._voters(trained, codes, self.share_)
         self.prototypes_ = np.flatnonzero(np.any([coefficients.any(axis=1) for _, coefficients, _ in voters], axis=0))
@@ -214,8 +218,10 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def _strengths(
         self, X: np.ndarray, references: Any, voters: list[Voter]
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """One nearest prototype after the other: numbers (n,) among the references and coefficients · K (n, C or 1)."""
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """One nearest prototype after the other: numbers (n,) among the references, coefficients · K (n, C or 1) and
+        distances (n,).
+        """
         for k, coefficients, width in voters:
             kept = np.flatnonzero(coefficients.any(axis=1))
             among = kept if self._on_similarities() else references[kept]
@@ -223,16 +229,22 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             strength = kernel_values(distances, self.kernel, width)
             for rank in range(near.shape[1]):  # one neighbour at a time: never (n, k, C) numbers
                 who = kept[near[:, rank]]
-                yield who, strength[:, rank, None] * coefficients[who]
+                yield who, strength[:, rank, None] * coefficients[who], distances[:, rank]
 
-    def _scores(self, X: np.ndarray, references: Any, y: np.ndarray, voters: list[Voter]) -> np.ndarray:
-        """(n, C) votes of references (m, d), or of all columns of similarities, with class vectors ``y (m, C)``."""
-        scores = np.zeros((len(X), y.shape[1]))
-        for who, strength in self._strengths(X, references, voters):
+    def _scores(
+        self, X: np.ndarray, references: Any, y: np.ndarray, voters: list[Voter]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Votes (n, C) of references (m, d), or of all columns of similarities, with class vectors ``y (m, C)``; and
+        how far (n,) those that vote are on average.
+        """
+        scores, far, count = np.zeros((len(X), y.shape[1])), np.zeros(len(X)), 0
+        for who, strength, distance in self._strengths(X, references, voters):
             scores += strength * y[who]
-        return scores
+            far += distance
+            count += 1
+        return scores, far / count
 
-    def _choose(self, shown: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]) -> None:
+    def _choose(self, shown: np.ndarray, far: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]) -> None:
         """The smallest share with the highest accuracy on left-out images, and the temperature of its scores."""
         rows = np.arange(len(codes))
         self.share_, self.unit_, self.temperature_, self.left_out_ = candidates[-1], 1.0, 1.0, None
@@ -248,26 +260,30 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.unit_ = unit if unit > 0 else float(np.nanstd(shown[best])) or 1.0
         scores = shown[best] / self.unit_
         self.temperature_ = fit_temperature(scores, codes)
-        self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_)
+        self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_, far[best])
 
     def _fitted(self, X: Any) -> tuple[np.ndarray, np.ndarray, list[Voter]]:
         """Rows to vote on, class vectors of the prototypes, and what votes."""
         check_is_fitted(self, "prototypes_")
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        X = validate_data(self, to_host(X), dtype=(np.float64, np.float32), reset=False)
         rows = X[:, self.prototypes_] if self.vectors_ is None else X
         voters = list(zip(self.neighbors_, self.coefficients_, self.widths_, strict=True))
         return rows, class_vectors(self.labels_, len(self.classes_)), voters
 
-    def _class_scores(self, X: Any) -> np.ndarray:
+    def _scores_and_distances(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         rows, y, voters = self._fitted(X)
-        return self._scores(rows, self.vectors_, y, voters) / self.unit_
+        scores, far = self._scores(rows, self.vectors_, y, voters)
+        return scores / self.unit_, far
+
+    def _class_scores(self, X: Any) -> np.ndarray:
+        return self._scores_and_distances(X)[0]
 
     def votes(self, X: Any) -> np.ndarray:
         """(n, P) the vote of every prototype for the class predicted; they add up to its score (figure 4.14)."""
         rows, y, voters = self._fitted(X)
-        guess = self._scores(rows, self.vectors_, y, voters).argmax(axis=1)
+        guess = self._scores(rows, self.vectors_, y, voters)[0].argmax(axis=1)
         found = np.zeros((len(rows), len(y)))
-        for who, strength in self._strengths(rows, self.vectors_, voters):
+        for who, strength, _ in self._strengths(rows, self.vectors_, voters):
             column = np.take_along_axis(
                 strength, guess[:, None] if strength.shape[1] > 1 else np.zeros_like(guess)[:, None], 1
             )
@@ -296,7 +312,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return self.classes_[np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]]
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        return energy(self.temperature_ * self._class_scores(X))[None]
+        scores, far = self._scores_and_distances(X)
+        return np.stack([energy(self.temperature_ * scores), far])
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:

@@ -29,9 +29,13 @@ def kept_images(classifier: LeveragedNeighbors, names: Sequence[str], per_class:
 def deciding_images(
     classifier: LeveragedNeighbors, X: Any, names: Sequence[str], top: int = 6
 ) -> list[list[dict[str, Any]]]:
-    """For each row of X the prototypes with the largest votes for or against the class predicted."""
+    """For each row of X the prototypes with the largest votes for or against the class predicted.
+
+    A ``vote`` is its share of all votes on the image, for and against; it is negative for one against.
+    """
     found = []
     for row in classifier.votes(X):
+        row = row / (np.abs(row).sum() or 1.0)
         order = np.argsort(-np.abs(row), kind="stable")[:top]
         found.append(
             [

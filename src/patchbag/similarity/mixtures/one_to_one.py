@@ -11,10 +11,10 @@ components shrink to one sum over components (liu2010, eq. 4.13 and 4.24; liu200
 What is computed.  KL is a sum of products of functions of p and functions of q: a whole matrix of SKL's is *one* matrix
 product of width 4·K·(D + 1).  It runs in coordinates in which component i of the references is centred with unit mean
 variance, on deviations from that frame, so that float32 keeps its digits.  The product kernel is a Numba kernel over
-tiles of 32 × 64 images (see ``gaussians``), summed over components in float64; CUDA tensors take it from one Triton
-kernel (``product_triton``), other Array API arrays take the same sums by broadcasting.  References are prepared at most
-2^26 numbers at a time, and blocks of images compared with them on the workers of the context: memory beyond the result
-stays below 500 MB.
+tiles of 32 × 64 images (see ``gaussians``), summed over components in float64.  CUDA tensors go through Triton kernels
+(``divergence_triton``, ``product_triton``), other Array API arrays through the same sums by broadcasting.  References
+are prepared at most 2^26 numbers at a time, and blocks of images compared with them on the workers of the context:
+memory beyond the result stays below 500 MB.
 
 Cost a pair: 8·K·D flops in BLAS for SKL, about 8·K·D for PPK; the slower estimates of ``matching`` cost K times as
 much.
@@ -24,7 +24,6 @@ Deviation: weights of zero enter logarithms as 1e-10.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -32,10 +31,10 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 from numba import njit
 
-from patchbag.device import like
+from patchbag.device import like, product
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.runtime import tensor_cores
 from patchbag.similarity.base import map_rows
+from patchbag.similarity.mixtures import divergence_triton
 from patchbag.similarity.mixtures.gaussians import (
     TILE,
     TILE_ROWS,
@@ -121,9 +120,7 @@ def _features(mixtures: Mixtures, coordinates: tuple[Any, Any], dtype: Any, side
 
 def _divergence_rows(P: Mixtures, right: Any, coordinates: tuple[Any, Any], dtype: Any, sides: str) -> Any:
     left = _features(P, coordinates, dtype, sides)
-    # what is left of large terms that cancel: tensor cores, in one part or in three, have too few digits for it
-    with tensor_cores(False) if getattr(left, "is_cuda", False) else nullcontext():
-        block = left @ right.T
+    block = product(left, right.T)  # what is left of large terms that cancel: never in TF32
     # a sum of divergences of components and of weights: what is below zero is rounding
     block[block < 0] = 0
     return block
@@ -132,6 +129,8 @@ def _divergence_rows(P: Mixtures, right: Any, coordinates: tuple[Any, Any], dtyp
 def _divergences(P: Mixtures, Q: Mixtures, dtype: Any, sides: str) -> Any:
     coordinates = component_frame(Q)
     width = len(sides) * (Q.n_components * (2 * Q.dimension + 2) + 1)
+    if divergence_triton.usable(P, dtype):
+        return divergence_triton.divergences(P, Q, coordinates, sides, max(1, DEVICE_NUMBERS // width))
 
     def rows(q: slice) -> Any:
         make = partial(_features, coordinates=coordinates, dtype=dtype, sides=sides[::-1] if len(sides) > 1 else "r")

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What classifiers say beyond one class: second choices (piro2010, table 5.2), and what a person should distrust.
+
+``ranks``: how often the true class is among the first r (``at``), mean over the classes.
+
+``distrust``: every class in turn is left out of training, and its images are tested with those of the others.  Of the
+images of known classes: how far stated probabilities are from how often they are right, how often a set of classes
+that should hold the true one in 90 % does, and how many are taken for unlike anything seen.  Of those of the class left
+out: how many are, how sure the classifier is of the wrong class that it must give them, and how well typicality tells
+them from the known ones (area under the curve; 50 is a guess).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+
+from patchbag.categorizer import Categorizer
+from patchbag.evaluation import score_classes
+from patchbag.experiments.runs import check_runs, expand_runs, open_data, run_pipeline
+from patchbag.experiments.tables import Journal, Row, Tell, make_row
+from patchbag.protocol import PerClassSplit
+from patchbag.runtime import runtime_context
+
+COVERAGE = 0.9
+STRANGE = 0.05  # the typicality below which an image is taken for unlike anything seen
+
+
+def _described(
+    spec: dict[str, Any], data: Path | None, progress: Tell
+) -> Iterator[tuple[dict[str, Any], Any, Any, np.ndarray]]:
+    """Each run, its pipeline, and the bags and labels of the images."""
+    runs, shared = expand_runs(spec), spec.get("settings", {})
+    check_runs(runs, shared)
+    images = open_data(spec, data)
+    for run in runs:
+        pipeline = run_pipeline(run, shared)
+        progress(f"{run['name']}: describing {len(images)} images")
+        yield run, pipeline, images.describe(pipeline["features"], on_error="raise").bags, images.labels.astype(str)
+
+
+def _splits(spec: dict[str, Any], labels: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Seed, training and test images of each split."""
+    seed = spec.get("seed", 0)
+    cv = PerClassSplit(spec["train_per_class"], spec.get("test_per_class"), spec["splits"], seed)
+    for i, (train, test) in enumerate(cv.split(labels, labels)):
+        yield seed + i, train, test
+
+
+def _rows(run: dict[str, Any], found: dict[str, list[float]], more: dict[str, dict[str, Any]]) -> Iterator[Row]:
+    """Means over splits of what was found under each name."""
+    published = run.get("published", {})
+    for what, values in found.items():
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        row = make_row(f"{run['name']}: {what}", float(np.mean(values)), published.get(what))
+        yield row | {"std": spread} | more.get(what, {})
+
+
+def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+    """Mean over the classes of how often the true class is among the first r; the classes are in the JSON file."""
+    rows: list[Row] = []
+    for run, pipeline, bags, labels in _described(spec, data, progress):
+        classes = np.unique(labels)
+        found: dict[str, list[list[float]]] = {f"r = {r}": [] for r in spec["at"]}
+        for seed, train, test in _splits(spec, labels):
+            with runtime_context(seed=seed):
+                model = clone(pipeline).fit(bags[train], labels[train])
+            order = np.argsort(-model.predict_proba(bags[test]), axis=1, kind="stable")
+            place = np.argmax(model.classes_[order] == labels[test][:, None], axis=1)
+            for r in spec["at"]:
+                found[f"r = {r}"].append([100 * float(np.mean(place[labels[test] == c] < r)) for c in classes])
+        each = {what: {"classes": dict(zip(classes.tolist(), np.mean(v, axis=0)))} for what, v in found.items()}
+        rows += _rows(run, {what: np.mean(v, axis=1).tolist() for what, v in found.items()}, each)
+    return rows
+
+
+def distrust_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+    """Calibration, sets and images unlike all training images, each class left out in turn; all in percent."""
+    rows: list[Row] = []
+    for run, pipeline, bags, labels in _described(spec, data, progress):
+        found: dict[str, list[float]] = {}
+        for seed, train, test in _splits(spec, labels):
+            for left in np.unique(labels):
+                some = train[labels[train] != left]
+                with runtime_context(seed=seed):
+                    model = Categorizer(pipeline, random_state=seed).fit(bags[some], labels[some])
+                said = model.judge(bags[test], COVERAGE)
+                new = labels[test] == left
+                known, p = labels[test][~new], said.probabilities
+                classes = model.classes_.tolist()
+                judged = score_classes(known, p[~new], classes, len(some), {})
+                own = np.searchsorted(classes, known)
+                figures = {
+                    "accuracy": judged.accuracy,
+                    "calibration error": judged.calibration_error,
+                    f"{100 * COVERAGE:.0f} % sets that hold the class": said.sets[~new][
+                        np.arange(len(own)), own
+                    ].mean(),
+                    "classes per set": said.sets[~new].sum(axis=1).mean() / 100,
+                    "known images taken for strange": np.mean(said.typicality[~new] <= STRANGE),
+                    "images of a class never seen taken for strange": np.mean(said.typicality[new] <= STRANGE),
+                    "probability of the wrong class that these get": p[new].max(axis=1).mean(),
+                    "area under the curve, known against never seen": roc_auc_score(~new, said.typicality),
+                }
+                for what, value in figures.items():
+                    found.setdefault(what, []).append(100 * float(value))
+                progress(f"{run['name']}, without {left}: {100 * figures['accuracy']:.1f} %")
+        rows += _rows(run, found, {})
+    return rows

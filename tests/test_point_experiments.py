@@ -1,0 +1,99 @@
+"""Experiments on points of the plane: condensing, regions, the decay of the risk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier
+
+from patchbag.experiments import ExperimentError, load_experiment, run_experiment, write_results
+from patchbag.experiments.condensed import CondensedNeighbors
+from patchbag.experiments.planes import CENTRES, VARIANCE, BayesRule
+
+
+def draw(n, rng):
+    labels = np.arange(n) % 2
+    centres = np.array([CENTRES["0"], CENTRES["1"]])[labels, rng.integers(0, 2, n)]
+    return centres + rng.normal(size=(n, 2)) * np.sqrt(VARIANCE), labels.astype(str)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Points drawn from Ripley's densities, in his format."""
+    folder, rng = tmp_path_factory.mktemp("data") / "tables", np.random.default_rng(0)
+    folder.mkdir()
+    for name, n in (("synth.tr", 100), ("synth.te", 400)):
+        lines = [f"{x:.4f} {y:.4f} {label}" for (x, y), label in zip(*draw(n, rng))]
+        (folder / name).write_text("\n".join(["xs ys yc", *lines]))
+    return folder.parent
+
+
+def test_bayes_rule_errs_as_often_as_the_integral_of_the_smaller_density_says():
+    X, y = draw(50_000, np.random.default_rng(1))
+    x = np.stack(np.meshgrid(np.linspace(-2, 2, 401), np.linspace(-1, 2, 301)), axis=-1).reshape(-1, 1, 2)
+    density = [np.exp(-((x - np.array(at)) ** 2).sum(axis=2) / (2 * VARIANCE)).mean(axis=1) for at in CENTRES.values()]
+    integral = 0.5 * np.minimum(*density).sum() * 0.01**2 / (2 * np.pi * VARIANCE)
+    assert integral == pytest.approx(0.0893, abs=1e-4)
+    assert np.mean(BayesRule().predict(X) != y) == pytest.approx(integral, abs=0.004)
+
+
+def test_condensed_examples_classify_all_training_examples_right():
+    rng = np.random.default_rng(0)
+    y = np.arange(150) % 3
+    X = rng.normal(size=(150, 4)) + np.eye(3, 4)[y] * 3
+    model = CondensedNeighbors(random_state=0).fit(X, y)
+    plain = KNeighborsClassifier(1).fit(X[model.prototypes_], y[model.prototypes_])
+    assert len(model.prototypes_) < 75
+    np.testing.assert_array_equal(plain.predict(X), y)
+    np.testing.assert_array_equal(model.predict(X), y)
+    assert set(CondensedNeighbors(random_state=1).fit(X, y).prototypes_) != set(model.prototypes_)
+
+
+@pytest.mark.parametrize("name", ["figure4_5", "figure4_8", "figure5_4"])
+def test_regions_of_the_plane_are_drawn_with_the_points_kept(name, tables, tmp_path):
+    result = run_experiment(load_experiment(f"piro2010/{name}"), tables)
+    for run in result["runs"]:
+        assert len(run["panel"]["kept"]) == run["kept"] and run["mean"] < 25
+        assert {0, 1} == set(np.ravel(run["panel"]["regions"]))
+    assert len(result["runs"][0]["panel"]["points"]) == (400 if name == "figure4_5" else 100)
+    _, plot = write_results(result, tmp_path)
+    assert plot.stat().st_size > 10_000
+
+
+def test_an_unknown_model_is_named(tables):
+    spec = load_experiment("piro2010/figure5_4")
+    spec["run"][0]["model"] = "tree"
+    with pytest.raises(ExperimentError, match="model must be one of bayes, unn, mlnn, svm"):
+        run_experiment(spec, tables)
+
+
+def test_the_largest_leverage_lowers_the_risk_fastest_and_no_round_raises_it(tables, tmp_path):
+    result = run_experiment(load_experiment("piro2010/figure4_6"), tables)
+    curves = {run["curve_name"]: np.array(run["curve"]) for run in result["runs"]}
+    assert all(np.diff(curve).max() <= 1e-12 for curve in curves.values())
+    first = {name: curve[20] for name, curve in curves.items()}
+    assert first["boosting"] < min(first["lazy, random order"], first["lazy, class after class"])
+    assert write_results(result, tmp_path)[1].is_file()
+
+
+def test_boosted_neighbours_need_fewer_points_than_random_and_condensed_ones(tables):
+    spec = load_experiment("piro2010/figure4_7") | {"at": [0.2]}
+    rows = run_experiment(spec, tables)["runs"]
+    errors = {row.get("series"): row["mean"] for row in rows}
+    assert rows[0]["kept"] <= 20 and rows[-1]["std"] > 0
+    assert max(errors["UNN"], errors["MLNN"]) < min(errors["random k-NN"], errors[None])
+
+
+def test_ranks_and_distrust_are_told_of_recipes(picture_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path))
+    spec = {"name": "x", "title": "t", "data": picture_folder.name, "train_per_class": 6, "splits": 1}
+    spec["run"] = [{"name": "MLNN", "recipe": "mlnn-gist", "settings": {"projection.n_components": 4}}]
+    spec["run"][0]["published"] = {"r = 2": 50.0}
+    rows = run_experiment(spec | {"kind": "ranks", "at": [1, 2]}, picture_folder.parent)["runs"]
+    assert [row["name"] for row in rows] == ["MLNN: r = 1", "MLNN: r = 2"]
+    assert rows[0]["mean"] <= rows[1]["mean"] <= 100 and rows[1]["published"] == 50.0
+    assert rows[0]["mean"] == pytest.approx(np.mean(list(rows[0]["classes"].values())))
+    rows = run_experiment(spec | {"kind": "distrust"}, picture_folder.parent)["runs"]
+    figures = {row["name"].removeprefix("MLNN: "): row["mean"] for row in rows}
+    assert 0 <= figures["calibration error"] <= 100 and 1 <= figures["classes per set"] <= 2
+    assert figures["accuracy"] <= figures["90 % sets that hold the class"]
