@@ -107,7 +107,7 @@ export async function mount(root, address) {
     try {
       const id = Number(canvas.image.dataset.id);
       const asking = file ? upload("/search/upload", file, { top: TOP, ...boxQuery(box) }) : get(`/search/image/${id}`, { top: TOP, ...boxQuery(box) });
-      const { matches, by } = await asking;
+      const { matches } = await asking;
       if (mine !== ticket) return;
       distances = new Map(matches.map((one) => [one.id, one.distance]));
       grid.setItems(matches.map((one) => one.id));
