@@ -149,7 +149,6 @@ def test_classes_are_renamed_recoloured_merged_split_and_removed(visit, site):
     page.keyboard.press("Tab")
     site.wait(lambda: "q" in [one["key"] for one in site.state()["classes"]])
     page.locator("input[type=color]").first.fill("#112233")
-    page.locator("input[type=color]").first.dispatch_event("change")
     site.wait(lambda: "#112233" in [one["color"] for one in site.state()["classes"]])
     page.get_by_label("Merge stripes into").select_option(label="beams")
     page.get_by_role("button", name="Merge", exact=True).click()
