@@ -287,6 +287,8 @@ class Page:
         ids = [i for i, _, _ in updates]
         news = {"ids": ids if len(ids) <= MANY else None, "version": version}
         news["label"] = next(iter(labels)) if len(labels) == 1 and min(labels) >= 0 else None
+        latest = {max(said, key=lambda who: said[who][1]) for i in ids if (said := self.album.votes.get(i))}
+        news["who"] = next(iter(latest)) if len(latest) == 1 else None
         pool = self.model.pool
         if self.model.rest is not None and pool is not None and any(i not in pool.at for i in ids):
             self.task("comparing images", self._make_pool)  # labels beyond the pool are to teach
