@@ -108,7 +108,7 @@ def kernels() -> None:
     ):
         kernel.fit(here[:1500])
         expected = kernel.transform(here[:100])
-        took = 1e9 * seconds(work, 3) / (3000 * 1500)
+        took = 1e9 * seconds(work, 10) / (3000 * 1500)
         error = distance(kernel.transform(there[:100]), expected)
         print(f"one-to-one {kernel.kernel}: {took:.2f} ns per pair (≤ {bar}; trial {trial}), "
               f"largest difference {error:.1e}")  # fmt: skip

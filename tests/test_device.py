@@ -12,11 +12,13 @@ from sklearn.svm import SVC
 from patchbag import (
     BagPCA,
     Bags,
+    ContextualSimilarity,
     DenseSIFT,
     FisherVector,
     GaussianProcessClassifier,
     LinearClassifier,
     Normalizer,
+    ReferenceWeights,
     UniversalMixture,
     UniversalStatistics,
 )
@@ -24,6 +26,7 @@ from patchbag.classifiers import linear
 from patchbag.classifiers.gaussian_process import evidence
 from patchbag.classifiers.hinge import hinge_machines
 from patchbag.device import like, prefetch, to_device, to_host
+from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.dense import segment_products
 from patchbag.recipes import RECIPES, make_recipe
 from patchbag.runtime import runtime_context
@@ -243,3 +246,37 @@ def test_one_image_is_compared_with_many_by_their_patches(torch):
         found = divergences_to(patches[0], patches, k=3)
         assert isinstance(StackedPatches.of(patches[:2]).divergences(patches[3], k=3), torch.Tensor)
     assert isinstance(found, np.ndarray) and found == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def mixtures():
+    rng = np.random.default_rng(8)
+    universal = rng.normal(size=(6, 5))
+    means = universal + 0.4 * rng.normal(size=(14, 6, 5))
+    arrays = [rng.dirichlet(np.ones(6), 14), means, rng.uniform(0.5, 1.5, (14, 6, 5))]
+    return Mixtures(*(a.astype(np.float32) for a in arrays))
+
+
+@pytest.mark.parametrize("measure", ["kl", "bhattacharyya"])
+@pytest.mark.parametrize("iterations", [1, 3, None])
+@pytest.mark.parametrize("leave_out_self", [False, True])
+def test_weights_of_references_are_those_of_the_cpu(torch, mixtures, measure, iterations, leave_out_self):
+    weights = ReferenceWeights(measure, iterations=iterations, leave_out_self=leave_out_self)
+    expected, new = weights.fit_transform(mixtures), weights.transform(mixtures[:3])
+    with runtime_context(device=DEVICE):
+        there = Mixtures(*map(to_device, mixtures.arrays().values()))
+        found = clone(weights)
+        assert np.allclose(found.fit_transform(there), expected, atol=2e-4)
+        assert np.allclose(found.transform(there[:3]), new, atol=2e-4)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("iterations", [2, None])
+def test_contextual_similarities_are_those_of_the_cpu(torch, mixtures, symmetric, iterations):
+    similarity = ContextualSimilarity(symmetric=symmetric, iterations=iterations).fit(mixtures[:10])
+    expected = similarity.transform(mixtures)
+    with runtime_context(device=DEVICE):
+        there = Mixtures(*map(to_device, mixtures.arrays().values()))
+        found = clone(similarity).fit(there[:10]).transform(there)
+    assert np.allclose(found, expected, atol=2e-4)
+    assert iterations is not None or (np.diagonal(found) == 1).all()

@@ -97,3 +97,8 @@ def test_ranks_and_distrust_are_told_of_recipes(picture_folder, tmp_path, monkey
     figures = {row["name"].removeprefix("MLNN: "): row["mean"] for row in rows}
     assert 0 <= figures["calibration error"] <= 100 and 1 <= figures["classes per set"] <= 2
     assert figures["accuracy"] <= figures["90 % sets that hold the class"]
+    del spec["train_per_class"]
+    rows = run_experiment(spec | {"kind": "calibration", "at": [2, 3]}, picture_folder.parent)["runs"]
+    figures = {row["name"].removeprefix("MLNN, 3 per class: "): row["mean"] for row in rows}
+    assert figures["furthest apart"] == pytest.approx(abs(figures["stated"] - figures["right"]))
+    assert figures["log loss at the best power"] <= figures["log loss"]

@@ -87,7 +87,7 @@ def product(a: Any, b: Any) -> Any:
         return a @ b
     import torch
 
-    if a.shape[1] < SPLIT_WIDTH:
+    if a.ndim > 2 or a.shape[1] < SPLIT_WIDTH:
         with tensor_cores(False):
             return a @ b
     return add_products(torch.zeros((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device), split(a), split(b))

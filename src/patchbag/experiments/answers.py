@@ -3,6 +3,10 @@
 
 ``ranks``: how often the true class is among the first r (``at``), mean over the classes.
 
+``calibration``: mean stated probability of the predicted class beside the share that is right, for so many labels per
+class (``at``); the draw in which they are furthest apart; the logarithmic loss, and what it would be with the best
+power of all probabilities, known only afterwards.
+
 ``distrust``: every class in turn is left out of training, and its images are tested with those of the others.  Of the
 images of known classes: how far stated probabilities are from how often they are right, how often a set of classes
 that should hold the true one in 90 % does, and how many are taken for unlike anything seen.  Of those of the class left
@@ -18,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 from patchbag.categorizer import Categorizer
 from patchbag.evaluation import score_classes
@@ -28,6 +32,7 @@ from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
 
 COVERAGE = 0.9
+POWERS = np.geomspace(0.25, 4.0, 41)  # of probabilities, normalised again; 1 in the middle
 STRANGE = 0.05  # the typicality below which an image is taken for unlike anything seen
 
 
@@ -76,6 +81,34 @@ def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal:
                 found[f"r = {r}"].append([100 * float(np.mean(place[labels[test] == c] < r)) for c in classes])
         each = {what: {"classes": dict(zip(classes.tolist(), np.mean(v, axis=0)))} for what, v in found.items()}
         rows += _rows(run, {what: np.mean(v, axis=1).tolist() for what, v in found.items()}, each)
+    return rows
+
+
+def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+    """Right, stated and furthest apart in percent, losses in nats, of every number of labels per class."""
+    rows: list[Row] = []
+    for run, pipeline, bags, labels in _described(spec, data, progress):
+        for n in spec["at"]:
+            right, stated, losses = [], [], []
+            for seed, train, test in _splits(spec | {"train_per_class": n}, labels):
+                with runtime_context(seed=seed):
+                    model = clone(pipeline).fit(bags[train], labels[train])
+                p, truth = model.predict_proba(bags[test]), labels[test]
+                right.append(100 * float(np.mean(model.classes_[p.argmax(axis=1)] == truth)))
+                stated.append(100 * float(p.max(axis=1).mean()))
+                raised = p ** POWERS[:, None, None]
+                raised /= raised.sum(axis=2, keepdims=True)
+                losses.append([log_loss(truth, q, labels=model.classes_) for q in raised])
+                progress(f"{run['name']}, {n} per class: {right[-1]:.1f} % right, {stated[-1]:.1f} stated")
+            loss = np.mean(losses, axis=0)
+            figures = {
+                "right": right,
+                "stated": stated,
+                "furthest apart": [float(np.abs(np.subtract(stated, right)).max())],
+                "log loss": [float(loss[len(POWERS) // 2])],
+                "log loss at the best power": [float(loss.min())],
+            }
+            rows += _rows(run | {"name": f"{run['name']}, {n} per class"}, figures, {})
     return rows
 
 

@@ -34,6 +34,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "eigenfunctions": ((), ()),
     "mixture-cost": ((), ()),
     "ranks": (("data", "at", "train_per_class", "run"), ("name", "recipe")),
+    "calibration": (("data", "at", "run"), ("name", "recipe")),
     "distrust": (("data", "train_per_class", "run"), ("name", "recipe")),
     "ripley": (("at",), ()),
     "plane": (("run",), ("name", "model")),

@@ -45,7 +45,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from patchbag.experiments.answers import distrust_table, rank_table
+from patchbag.experiments.answers import calibration_table, distrust_table, rank_table
 from patchbag.experiments.clusters import cluster_table
 from patchbag.experiments.curves import active_curves, pool_curves
 from patchbag.experiments.neighbors import neighbor_study
@@ -70,6 +70,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str
     "eigenfunctions": eigenfunctions,
     "mixture-cost": mixture_cost,
     "ranks": rank_table,
+    "calibration": calibration_table,
     "distrust": distrust_table,
     "ripley": ripley_curves,
     "plane": plane_maps,

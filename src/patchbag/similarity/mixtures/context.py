@@ -21,8 +21,8 @@ with ``iterations``, by a few EM steps from ω = 1/2 (6.16, 6.17): early stoppin
 5.  Stopped early, cs(q, q) is below 1.
 
 Cost a pair: two cross-entropies of K components (8·K·D flops in BLAS) and 2·K divisions an iteration.  Memory beyond
-the result: 4·K·(D + 1) numbers a reference, and blocks of 64 MB.  ``histograms.context`` has the same similarity of
-word histograms.
+the result: 4·K·(D + 1) numbers a reference, and blocks of 64 MB.  On a GPU the same runs through the Array API, one to
+one (``dense``).  ``histograms.context`` has the same similarity of word histograms.
 
 Slip.  As printed, (6.16) normalises over p_j and u_j for each j apart, so that the γ's of component i sum to more than
 one when several j answer; the sums over j belong into the denominator.  One-to-one, there is a single j and no
@@ -39,10 +39,12 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from patchbag.declared import Declared, Part
+from patchbag.device import follow, lies_elsewhere, to_host
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.similarity.base import MixtureSimilarity, map_rows
 from patchbag.similarity.blend import best_shares
+from patchbag.similarity.mixtures.dense import dense_context
 from patchbag.similarity.mixtures.gaussians import left_features, right_features
 from patchbag.similarity.mixtures.matching import (
     Answers,
@@ -112,7 +114,12 @@ def contextual_similarity(
     dtype: Any = np.float32,
 ) -> np.ndarray:
     """Contextual KL similarity of every pair in the context of the one mixture given (6.13-6.17): ``(n, m)``."""
-    dtype, coordinates = np.dtype(dtype), component_frame(Q)
+    dtype = np.dtype(dtype)
+    if lies_elsewhere(P.means):
+        Q, context = follow(Q, P.means), follow(context, P.means)
+        out = dense_context(P, Q, context, symmetric, iterations, FLAT[dtype.name], MAX_LOG_RATIO)
+        return out if iterations is not None else _mark_equal(to_host(out), to_host(P), to_host(Q))
+    coordinates = component_frame(Q)
     in_context = answers_of(context, P, matching=matching, dtype=np.float64)
     answers = answers_of(Q, P, matching=matching, dtype=dtype)
     replies: Answers | None = None
@@ -195,11 +202,15 @@ class ContextualSimilarity(MixtureSimilarity):
         self.context = context
         self.precision = precision
 
+    @property
+    def follows(self) -> bool:
+        return self.matching == "one-to-one" and self.precision == "float32"
+
     def _fit(self, X: Mixtures) -> None:
         super()._fit(X)
         given = X.universal if self.context is None else getattr(self.context, "parameters_", self.context)
         if given is None:
-            self.context_ = average_mixture(X)
+            self.context_ = average_mixture(self.references_)
         elif isinstance(given, GaussianParameters):
             self.context_ = Mixtures(given.weights[None], given.means[None], given.variances[None])
         else:
