@@ -13,6 +13,7 @@ from PIL import Image
 
 from page.conftest import opened
 from page.pages import made_page, made_vectors
+from patchbag.page import describing
 from patchbag.page.client import PageClient
 from patchbag.page.describing import Child
 from patchbag.page.folder import keep_up
@@ -216,3 +217,14 @@ def test_settings_of_a_recipe_reach_the_description_and_the_model(tmp_path, fold
         assert page._recipe[2] == {"features__max_side": 64}
     finally:
         page.database.close()
+
+
+def test_a_child_that_was_begun_early_describes_and_ends_with_the_page(folder, tmp_path):
+    describing.prepare()
+    (begun,) = describing._begun
+    reports = []
+    Child(folder, ("deep-pool", None, None), tmp_path / "store", 1).run([(0, "000.png")], reports.append)
+    assert reports[0]["done"] == [0] and begun.returncode is not None and not describing._begun
+    describing.prepare()
+    idle = describing._begun.pop()
+    assert idle.communicate("", timeout=60)[0] == "" and idle.returncode == 0

@@ -13,6 +13,9 @@ from page.pages import made_page, truth
 from patchbag.page import PageClient, database
 from patchbag.page.folder import keep_up
 
+# FastAPI hides this one while it makes routes; what another server's thread does to the filters can undo that
+pytestmark = pytest.mark.filterwarnings("ignore:The 'alias' attribute")
+
 
 @pytest.fixture
 def servers(postgres, folder):
@@ -63,25 +66,25 @@ def test_nobody_is_asked_what_another_is_asked_for_by_another_server(servers):
         page = person(client, name)
         try:
             question = page.ask()
-            for _ in range(8):
+            for _ in range(3):
                 image = question["image"]["id"]
                 asked.append(image)
                 question = page.answer(image, truth(image))
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=answer, args=(servers[k % 2], f"person {k}")) for k in range(4)]
+    threads = [threading.Thread(target=answer, args=(servers[k % 2], f"person {k}")) for k in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not errors and len(asked) == len(set(asked)) == 32
+    assert not errors and len(asked) == len(set(asked)) == 48
     soon(lambda: alike(servers))
     first, second = (client.page.album for client in servers)
     assert sorted(first.classes) == [0, 1, 2]  # each class was opened once
     assert [first.classes[first.label[i]]["name"] for i in asked] == [truth(i) for i in asked]
-    assert len({action.id for action in first.journal.latest(100)}) == 32
-    soon(lambda: all(client.page.model.pool.learner.n_labels_ == 32 for client in servers))  # both have learned it
+    assert len({action.id for action in first.journal.latest(100)}) == 48
+    soon(lambda: all(client.page.model.pool.learner.n_labels_ == 48 for client in servers))  # both have learned it
     assert first.votes == second.votes
 
 

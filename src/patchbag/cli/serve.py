@@ -45,6 +45,9 @@ def serve(
     seed: SeedOption = 0,
 ) -> None:
     """Sort, label, search and check a folder of images in the browser."""
+    from patchbag.page.describing import prepare
+
+    prepare()  # two processors import at a time
     import uvicorn
 
     from patchbag.page.app import create_app

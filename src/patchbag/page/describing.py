@@ -2,7 +2,8 @@
 """Images are described in a process of their own, block after block, while the page is used already.
 
 The child fills the store of features and says on its standard output what it has done; the page then finds the
-descriptions in the store.  A file that kills the child is set aside, and a new child goes on after it.
+descriptions in the store.  A file that kills the child is set aside, and a new child goes on after it.  A child that
+is begun early (:func:`prepare`) imports what it needs while the page does the same.
 """
 
 from __future__ import annotations
@@ -36,6 +37,20 @@ def describe_names(root: Path, names: list[str], features: Any) -> Any:
     return Collection(root, names, np.full(len(names), None, object)).describe(features)
 
 
+def begin() -> subprocess.Popen[str]:
+    """A process that waits for an order."""
+    command = [sys.executable, "-m", "patchbag.page.describing"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+_begun: list[subprocess.Popen[str]] = []
+
+
+def prepare() -> None:
+    """Begin the process that the next child will be."""
+    _begun.append(begin())
+
+
 class Child:
     """A process that describes images under a recipe (as ``make_categorizer`` takes it); ``stop`` ends it."""
 
@@ -64,10 +79,7 @@ class Child:
                 alone = alone and before - len(left) < BLOCK
 
     def _reports(self, named: list[tuple[int, str]], block: int) -> Iterator[dict[str, Any]]:
-        command = [sys.executable, "-m", "patchbag.page.describing"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
+        self._process = _begun.pop() if _begun else begin()
         assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write(json.dumps({**self._order, "named": named, "block": block}))
@@ -97,7 +109,11 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     out, sys.stdout = sys.stdout, sys.stderr
-    order = json.loads(sys.stdin.read())
+    make_categorizer("deep-pool", None, None, 0).pipeline()  # what most orders need is imported before they come
+    text = sys.stdin.read()
+    if not text:  # the page has ended without one
+        return
+    order = json.loads(text)
     root, named = Path(order["root"]), order["named"]
     if hasattr(os, "nice"):
         os.nice(5)  # who labels comes first

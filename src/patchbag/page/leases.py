@@ -55,7 +55,8 @@ class SharedLeases(Leases):
         self._database = database
 
     def claim(self, who: str, choose: Choose) -> int | None:
-        with self._database.writing() as connection:
+        # one at a time here, too: many that wait would leave no connection for what ``choose`` reads
+        with self._lock, self._database.writing() as connection:
             connection.execute(text("SET LOCAL synchronous_commit = off"))  # a lease that is lost does no harm
             connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK + 2})"))
             now = float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())

@@ -285,8 +285,10 @@ class Page:
     def _labels_changed(self, updates: list[tuple[int, int, int]], version: int) -> None:
         labels = {new for _, _, new in updates}
         ids = [i for i, _, _ in updates]
-        news = {"ids": ids if len(ids) <= MANY else None, "version": version}
+        news: dict[str, Any] = {"ids": ids if len(ids) <= MANY else None, "version": version}
         news["label"] = next(iter(labels)) if len(labels) == 1 and min(labels) >= 0 else None
+        latest = {max(said, key=lambda who: said[who][1]) for i in ids if (said := self.album.votes.get(i))}
+        news["who"] = next(iter(latest)) if len(latest) == 1 else None
         pool = self.model.pool
         if self.model.rest is not None and pool is not None and any(i not in pool.at for i in ids):
             self.task("comparing images", self._make_pool)  # labels beyond the pool are to teach
@@ -316,8 +318,7 @@ class Page:
         found = self.model.predictions
         if found is None:
             return {}
-        classes, counts = np.unique(found.best[found.best >= 0], return_counts=True)
-        return dict(zip(classes.tolist(), counts.tolist()))
+        return dict(enumerate(np.bincount(found.best[found.best >= 0]).tolist()))
 
     def send_state(self) -> None:
         now = time.monotonic()

@@ -132,3 +132,4 @@ def test_labels_of_others_show_up(visit, site):
     image = first(page, 1)[0]
     site.api.post("/labels", json={"ids": [image], "name": "bars"}, headers={"X-Person": "Ann"})
     expect(page.locator(f"#tile-{image} .chip")).to_have_text("bars")
+    expect(page.locator("#live")).to_have_text("Ann labelled 1 image")

@@ -149,7 +149,6 @@ def test_classes_are_renamed_recoloured_merged_split_and_removed(visit, site):
     page.keyboard.press("Tab")
     site.wait(lambda: "q" in [one["key"] for one in site.state()["classes"]])
     page.locator("input[type=color]").first.fill("#112233")
-    page.locator("input[type=color]").first.dispatch_event("change")
     site.wait(lambda: "#112233" in [one["color"] for one in site.state()["classes"]])
     page.get_by_label("Merge stripes into").select_option(label="beams")
     page.get_by_role("button", name="Merge", exact=True).click()
@@ -241,3 +240,44 @@ def test_of_near_duplicates_one_is_kept(visit, site):
     group.get_by_role("button", name="Keep this one").first.click()
     expect(page.locator(".toast").last).to_contain_text("Kept one")
     assert copy.exists() and len(site.ids(filter="skipped")) >= 1
+
+
+def press_until(page, expression, key="Tab", most=40):
+    """Press a key until something holds of the element in focus."""
+    for _ in range(most):
+        page.keyboard.press(key)
+        if page.evaluate(f"(() => {{ const one = document.activeElement; return {expression}; }})()"):
+            return
+    raise AssertionError(f"{key} never leads to {expression}")
+
+
+def test_check_and_search_need_no_mouse(visit, site):
+    site.teach(6)
+    wrong = [i for i in site.ids(filter="labelled") if site.truth(i) == "stripes"][:2]
+    site.api.post("/labels", json={"ids": wrong, "name": "bars"})
+    site.wait(lambda: set(wrong) <= {one["id"] for one in site.api.get("/check/errors").json()["items"]})
+    page = visit("check/errors")
+    expect(page.locator(".check-card").first).to_be_visible()
+    before = page.locator(".check-card").count()
+    press_until(page, "one.textContent.startsWith('Change to')")
+    page.keyboard.press("Enter")
+    expect(page.locator(".check-card")).to_have_count(before - 1)
+    press_until(page, "one.textContent.startsWith('Keep ')")  # the focus has gone on to the next card
+    page.keyboard.press("Enter")
+    expect(page.locator(".check-card")).to_have_count(before - 2)
+    page.reload()
+    page.wait_for_selector(".check-content > *")
+    assert page.locator(".check-card").count() <= before - 2  # what was kept stays kept
+    visit("gallery")
+    page.wait_for_selector(".tile img.ready")
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main.view-image")
+    press_until(page, "one.textContent === 'Find alike'")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main.view-search")
+    assert len(found(page)) > 5
+    press_until(page, "one.matches('.search-main .grid-list')")
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator('.search-main .tile[aria-selected="true"]')).to_have_count(2)

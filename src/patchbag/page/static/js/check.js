@@ -52,6 +52,7 @@ export async function mount(root, address) {
     TABS.forEach(([name], i) => {
       tabs[i].setAttribute("aria-selected", String(name === current));
       tabs[i].tabIndex = name === current ? 0 : -1;
+      if (name === current) tabs[i].scrollIntoView({ block: "nearest", inline: "nearest" });
     });
     content.setAttribute("aria-labelledby", `check-${current}`);
     draw();

@@ -107,13 +107,13 @@ export async function mount(root, address) {
     try {
       const id = Number(canvas.image.dataset.id);
       const asking = file ? upload("/search/upload", file, { top: TOP, ...boxQuery(box) }) : get(`/search/image/${id}`, { top: TOP, ...boxQuery(box) });
-      const { matches, by } = await asking;
+      const { matches } = await asking;
       if (mine !== ticket) return;
       distances = new Map(matches.map((one) => [one.id, one.distance]));
       grid.setItems(matches.map((one) => one.id));
       grid.element.classList.toggle("empty", !matches.length);
       grid.element.dataset.empty = "Nothing is like it.";
-      tally.textContent = `${plural(matches.length, "image")}, nearest first (by ${by})`;
+      tally.textContent = `${plural(matches.length, "image")}, nearest first`;
     } catch (error) {
       tally.textContent = error.message;
       if (error.status === 0) fail(error);

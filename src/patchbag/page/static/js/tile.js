@@ -69,7 +69,7 @@ export function makeTile(tag = "div", properties = {}) {
 
 /** A picture that is a link to the image; `below` are elements under it. */
 export function thumbLink(id, below = null) {
-  const tile = makeTile("a", { href: `#/image/${id}`, class: "tile still" });
+  const tile = makeTile("a", { href: `#/image/${id}`, class: "tile still", "aria-label": "image" });
   const fill = () => fillTile(tile, id, below && (() => below));
   tile.fill = fill;
   fill();
