@@ -60,9 +60,9 @@ class PerClassSplit:
     def _cut(self, labels: np.ndarray, name: Any, generator: Any) -> tuple[np.ndarray, np.ndarray]:
         members = generator.permutation(np.flatnonzero(labels == name))
         if len(members) <= self.train_per_class:
+            number = "1 image" if len(members) == 1 else f"{len(members)} images"
             raise ValueError(
-                f"class {str(name)!r} has {len(members)} images: {self.train_per_class} for training leave none for "
-                "testing"
+                f"class {str(name)!r} has {number}: {self.train_per_class} for training leave none for testing"
             )
         stop = None if self.test_per_class is None else self.train_per_class + self.test_per_class
         return members[: self.train_per_class], members[self.train_per_class : stop]
