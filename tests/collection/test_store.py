@@ -79,7 +79,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(photos, monkeypatch):
     open_collection(photos).describe(Rows())
     read = []
     monkeypatch.setattr(store, "content_digest", lambda path: read.append(path))
-    monkeypatch.setattr("patchbag.images._opened", lambda *a: pytest.fail("read again"))
+    monkeypatch.setattr("patchbag.images._decode", lambda *a: pytest.fail("read again"))
     assert len(open_collection(photos).describe(Rows()).bags) == 7 and read == []
 
 
