@@ -410,15 +410,16 @@ def test_pages_and_channels_of_a_file_can_be_chosen(tmp_path):
     assert load_image(np.asarray(red), channels=[1]).array.max() == 100
 
 
-def test_features_of_another_page_are_other_features():
-    from patchbag import DenseSIFT
+@pytest.mark.parametrize("name", ["sift", "color", "gb", "deep", "deep-pooled", "gist", "lbp", "smp"])
+def test_features_of_another_page_are_other_features(name):
     from patchbag.runtime import runtime_context
+    from patchbag.stages import FEATURES
 
-    known = DenseSIFT().signature()
+    known = FEATURES[name]().signature()
     with runtime_context(frame=1):
-        assert DenseSIFT().signature() != known
+        assert FEATURES[name]().signature() != known
     with runtime_context(channels=[0]):
-        assert DenseSIFT().signature() != known
+        assert FEATURES[name]().signature() != known
 
 
 def test_files_of_telephones_and_cameras_say_what_they_need(tmp_path):

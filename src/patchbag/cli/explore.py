@@ -36,29 +36,27 @@ def recipes(
     from patchbag.recipes import RECIPES, make_recipe
 
     if name is None:
-        figures = ("Scene-15", "COREL", "train", "speed")
-        table = Table("recipe", "use when", *figures, "what it does", "source", box=None, pad_edge=False)
-        for column in table.columns[2:6]:
+        table = Table(
+            "recipe", "use when", "right", "train", "speed", "what it does", "source", box=None, pad_edge=False
+        )
+        for column in table.columns[2:5]:
             column.justify = "right"
         on_corel = measured()
         for known in [one for one in ADVICE if one in RECIPES] + [one for one in RECIPES if one not in ADVICE]:
-            recipe, advice = RECIPES[known], ADVICE.get(known)
-            figure = f"{advice.accuracy:.0f} %" if advice and advice.accuracy else ""
-            row = on_corel.get(known)
-            more = (f"{row.accuracy:.0f} %", f"{row.training:.1f} s", f"{row.speed:g}/s") if row else ("", "", "")
-            cells = (advice.use_when if advice else "", figure, *more, recipe.summary, recipe.paper)
+            recipe, row = RECIPES[known], on_corel.get(known)
+            figures = (f"{row.accuracy:.0f} %", f"{row.training:.1f} s", f"{row.speed:g}/s") if row else ("", "", "")
+            cells = (ADVICE.get(known, ""), *figures, recipe.summary, recipe.paper)
             table.add_row(f"[bold]{screen.literal(known)}[/]", *map(screen.literal, cells))
         screen.print_table(table)
         screen.say(
-            "Scene-15, COREL: accuracy with 10 labels per class of 15 kinds of scenes and of COREL-1000's 10 classes, "
-            "where it was measured; train: on 100 images; speed: images per second, described and classified; both on "
-            "one core",
+            "right: of COREL-1000's 10 classes of photographs, with 10 labels per class; train: on these 100 images; "
+            "speed: images per second, described and classified; both on one core",
             "dim",
         )
         return
     make_recipe(name)
     if name in ADVICE:
-        screen.say(f"{name}: use it when {ADVICE[name].use_when}")
+        screen.say(f"{name}: use it when {ADVICE[name]}")
     table = Table("parameter", "default", *([] if every else ["what it does"]), box=None, pad_edge=False)
     parameters = json_parameters(Categorizer(name))
     own = {key.removeprefix("recipe__"): value for key, value in parameters.items() if key.startswith("recipe__")}

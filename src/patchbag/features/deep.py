@@ -27,7 +27,6 @@ images is no faster on a CPU (the cache of the processor holds one); ``describe_
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -240,8 +239,7 @@ class DeepPatches(FeatureExtractor):
         network = open_network(self.model, self.output)
         kind = [f"{type(self).__module__}.{type(self).__qualname__}", self.version, network.digest, self.output]
         images = [self._sizes(network), self._normalization(network), self.mirror, self.max_side]
-        text = json.dumps([*kind, *images, self.dtype])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return self._signed(*kind, *images, self.dtype)
 
 
 class _Recent:

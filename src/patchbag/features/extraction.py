@@ -147,9 +147,14 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         origin = [f"{kind.__module__}.{kind.__qualname__}", self.version, self.mode]
         machine = ("n_jobs", "max_pixels")
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in machine}
+        return self._signed(*origin, parameters)
+
+    @staticmethod
+    def _signed(*parts: Any) -> str:
+        """A digest of the parts, and of the page and channels that are read where they are not the usual ones."""
         now = current_runtime()
         chosen = [] if (now.frame, now.channels) == (0, None) else [now.frame, now.channels]
-        text = json.dumps([*origin, parameters, *chosen], sort_keys=True, default=lambda value: value.tolist())
+        text = json.dumps([*parts, *chosen], sort_keys=True, default=lambda value: value.tolist())
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def shares(self) -> Any:
