@@ -294,7 +294,7 @@ def test_forgeries_of_a_few_models_end_in_an_error_of_ours_or_a_finite_answer(mo
     monkeypatch.syspath_prepend(str(script.parent))
     import campaign
 
-    counts, findings = campaign.run(str(script), 300, 0, None, [], most=150)
+    counts, findings = campaign.run(str(script), 300, 0, None, most=150)
     del counts["MB"]
     assert not findings and counts.total() == 150
 

@@ -15,7 +15,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from patchbag import cli
+from patchbag import Categorizer, cli
 from patchbag.cli import app, screen
 from patchbag.cli.files import check_output_folder, check_outputs
 from patchbag.cli.options import parse_settings
@@ -282,6 +282,27 @@ def test_it_is_said_which_page_of_a_file_is_read(picture_folder, tmp_path):
     options = ["-r", "words", "-j", 1, "-o", tmp_path / "x.patchbag", *SMALL]
     assert "page 1 of each is read (--frame)" in run("train", picture_folder, *options, "--frame", 1).output
     assert "no page 2" in str(run("train", picture_folder, *options, "--frame", 2).output)
+
+
+def test_a_model_reads_the_page_and_the_channels_that_it_was_trained_on(picture_folder, tmp_path):
+    for path in [*picture_folder.rglob("*.png")]:
+        with Image.open(path) as picture:
+            empty = Image.new("L", picture.size, 90)
+            page = Image.merge("RGB", [empty, picture, empty])
+            Image.new("RGB", picture.size, (90, 90, 90)).save(
+                path.with_suffix(".tif"), save_all=True, append_images=[page]
+            )
+        path.unlink()
+    model, photos = tmp_path / "m.patchbag", picture_folder
+    reading = ["--frame", 1, "--channels", 1]
+    assert run("train", photos, "-r", "words", "-j", 1, "-o", model, *SMALL, *reading).exit_code == 0
+    said = [run("predict", model, photos, "--json", "-j", 1, *how).stdout for how in ([], reading, ["--frame", 0])]
+    assert said[0] == said[1] != said[2]
+    right = sum(Path(line["image"]).parent.name == line["label"] for line in map(json.loads, said[0].splitlines()))
+    assert right > 30
+    assert "page 1, channels 1" in run("info", model).stdout
+    features = Categorizer.load(model).recipe_["features"]
+    assert features.reads() == (1, (1,)) and features.fit().reads() == (0, None)
 
 
 def test_the_limit_of_pixels_is_raised_by_every_command_that_reads_images():

@@ -130,7 +130,7 @@ def describe_images(images: Any, features: Any) -> Any:
     if several:
         screen.say(
             f"{several} of {len(scans)} TIFF files that were looked at have several pages: page "
-            f"{current_runtime().frame} of each is read (--frame)",
+            f"{current_runtime().frame or 0} of each is read (--frame)",
             "yellow",
         )
     flat = without_contrast(described.bags)

@@ -289,6 +289,10 @@ def info(model: Annotated[Path, typer.Argument(help="A model written by 'patchba
     what = f": {RECIPES[recipe].summary} ({RECIPES[recipe].paper})" if recipe in RECIPES else ""
     table.add_row("recipe", screen.literal(f"{recipe}{what}"))
     table.add_row("classes", screen.literal(f"{len(names)}: {', '.join(names)}"))
+    page, channels = categorizer.recipe_["features"].reads()
+    if (page, channels) != (0, None):
+        of_channels = "" if channels is None else f", channels {','.join(map(str, channels))}"
+        table.add_row("reads of files", f"page {page}{of_channels}")
     classifier = categorizer.recipe_[-1]
     left_out = getattr(classifier, "left_out_", None)
     if left_out is not None:
