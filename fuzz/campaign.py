@@ -26,6 +26,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -269,6 +270,12 @@ def summary(entries: list[dict[str, Any]]) -> str:
         f"{max((entry.get('slowest', 0.0) for entry in shares), default=0.0):.2f} s, the largest "
         f"{max((entry.get('MB', 0) for entry in shares), default=0)} MB"
     )
+
+
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the files of cases, in memory where the system has such a place."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None)
 
 
 def kept(name: str, make: Callable[[], Any], *sources: str) -> Any:

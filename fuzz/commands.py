@@ -16,6 +16,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import campaign
+
 MANY = 12
 SMALL = ["-j", "1", "-s", "statistics.mixture.n_components=2", "-s", "statistics.projection.n_components=4"]
 SMALL += ["-s", "features.step=16"]
@@ -23,30 +25,32 @@ SPLITS = 4
 SPLIT = re.compile(r"split (\d+) of \d+: [\d.]+ %")
 
 
-def import_all() -> None:
-    """What the commands import, before anything is forked."""
-    import patchbag.active.pool
-    import patchbag.categorizer
-    import patchbag.cli.curves
-    import patchbag.cli.dialogue
-    import patchbag.cli.pictures
-    import patchbag.experiments.journal
-    import patchbag.report
-    from patchbag import Categorizer
-    from patchbag.cli import app
+def warm_up() -> None:
+    """Let the commands run once in this process, so that what is forked from it has imported and compiled all."""
+    from patchbag.cli import screen
 
-    assert app and patchbag.report
-    Categorizer("gp-fisher").pipeline(), Categorizer("words").pipeline()
+    show, here = screen.result, os.getcwd()
+    with campaign.folder() as place:
+        lay_out(Path(place))
+        screen.result = lambda text: None  # type: ignore[assignment]
+        for task in (train, evaluate):
+            task(Path(place), Voice())
+    with campaign.folder() as place:
+        lay_out(Path(place), in_classes=False)
+        label(Path(place), Voice())
+    screen.result = show
+    os.chdir(here)
 
 
 class Voice:
-    """Tells the one who kills what is done; a word is a line."""
+    """Tells the one who kills what is done, if there is one; a word is a line."""
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int | None = None) -> None:
         self.pipe = pipe
 
     def __call__(self, word: str) -> None:
-        os.write(self.pipe, f"{word}\n".encode())
+        if self.pipe is not None:
+            os.write(self.pipe, f"{word}\n".encode())
 
 
 def forked(task: Callable[[Voice], None]) -> tuple[int, int]:
@@ -57,6 +61,7 @@ def forked(task: Callable[[Voice], None]) -> tuple[int, int]:
         status = 3
         try:
             os.close(read)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             task(Voice(write))
             status = 0
         finally:
@@ -86,8 +91,9 @@ def give(folder: Path, say: Voice, *arguments: str) -> None:
     """A command in the folder, with a store of features there; whatever it says to the person is heard."""
     from patchbag.cli import app
 
-    os.dup2(say.pipe, 2)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - as long as the process
+    if say.pipe is not None:
+        os.dup2(say.pipe, 2)
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - as long as the process
     os.environ["PATCHBAG_CACHE"] = str(folder / "cache")
     os.chdir(folder)
     try:
@@ -168,9 +174,7 @@ def label_and_move(folder: Path, say: Voice) -> None:
 @cache
 def undisturbed(task: Callable[..., None]) -> tuple[bytes, float]:
     """What a command writes that was not stopped, and the seconds that it takes."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as place:
+    with campaign.folder() as place:
         folder = Path(place)
         lay_out(folder, in_classes=task in (train, evaluate))
         started = time.monotonic()

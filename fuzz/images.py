@@ -120,7 +120,7 @@ def prepare() -> campaign.Case:
     from patchbag.images import ImageError, load_image
 
     known, large = seeds(), large_seeds()
-    folder = tempfile.TemporaryDirectory()
+    folder = campaign.folder()
 
     def case(seed: int, folder: tempfile.TemporaryDirectory[str] = folder) -> str:
         rng = random.Random(seed)

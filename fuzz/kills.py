@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]
+
+# threads of a process do not live on in one that is forked from it
+os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 import campaign  # noqa: E402
 import commands  # noqa: E402
@@ -269,7 +271,7 @@ def prepare() -> campaign.Case:
     from patchbag import Bags, LinearClassifier
 
     assert Bags and LinearClassifier and patchbag.storage  # imported before the forks
-    commands.import_all()
+    commands.warm_up()
 
     def case(seed: int) -> str:
         rng = random.Random(seed)
@@ -279,7 +281,7 @@ def prepare() -> campaign.Case:
         longest = rng.choice((0.005, 0.05, 0.2))
         if task.command:
             longest = 1.1 * commands.undisturbed(task.work.command)[1]  # type: ignore[attr-defined]
-        with tempfile.TemporaryDirectory() as place:
+        with campaign.folder() as place:
             folder = Path(place)
             task.lay_out(folder)
             children = [

@@ -81,7 +81,8 @@ class Several(Interval):
 
     def is_satisfied_by(self, val: Any) -> bool:
         listed = isinstance(val, Sequence | np.ndarray) and not isinstance(val, str) and len(val) > 0
-        return listed and len(val) <= MOST_VALUES and all(Interval.is_satisfied_by(self, value) for value in val)
+        fits = listed and len(val) <= MOST_VALUES and not any(isinstance(value, bool) for value in val)
+        return fits and all(Interval.is_satisfied_by(self, value) for value in val)
 
     def __str__(self) -> str:
         return f"one or more values, each {super().__str__()}"
