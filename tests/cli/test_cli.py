@@ -274,6 +274,59 @@ def test_every_command_replaces_what_it_wrote_and_nothing_else(monkeypatch, caps
             assert b"a year of work" not in out.read_bytes()
 
 
+def test_what_only_speaks_of_patchbag_is_not_ours(tmp_path):
+    notes = {
+        "notes.md": "patchbag train photos: 93 %, unlike_anything_seen 3",
+        "mine.csv": "image,label\npatchbag-demo/1.png,cat\n",
+        "own.json": '{"images": {"patchbag": 1}}',
+        "own.html": "<!doctype html><title>My notes</title>patchbag",
+    }
+    for name, text in notes.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match="was not written by patchbag"):
+            check_outputs(tmp_path / name)
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_takes_nothing_else_along(
+    picture_folder, tmp_path, monkeypatch
+):
+    from patchbag.cli.prediction import sorting, writing
+    from patchbag.experiments.journal import Journal
+
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs /dev/full")
+    answer = {"image": str(picture_folder / "bars" / "00.png"), "label": "bars", "unlike_anything_seen": False}
+    for name in ("p.csv", "p.jsonl"):
+        (tmp_path / name).symlink_to(full)
+        with pytest.raises(OSError, match=f"No space left.*{name}"), writing(tmp_path / name, ["bars"], False) as write:
+            write(answer)
+    (tmp_path / "sorted").mkdir()
+    (tmp_path / "sorted" / "undo.csv").symlink_to(full)
+    with pytest.raises(OSError, match=r"No space left.*undo\.csv"), sorting(tmp_path / "sorted", False) as place:
+        place(answer)
+    assert not [*(tmp_path / "sorted").glob("*/*")]
+    (tmp_path / "file").touch()
+    journal = Journal(tmp_path / "file" / "journal")
+    with pytest.warns(UserWarning, match="figures are not kept in"):
+        journal["split"] = {"accuracy": 1.0}
+    assert journal["split"] == {"accuracy": 1.0} and journal.path is None
+
+
+def test_a_damaged_store_is_said_and_begun_anew(picture_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+    index = tmp_path / "cache" / "features-1.sqlite"
+    index.parent.mkdir()
+    index.write_bytes(b"no database at all" * 300)
+    assert "cannot be used" in fail(monkeypatch, capsys, "cache")
+    options = ["-r", "words", "-j", 1, "-o", tmp_path / "m", *SMALL]
+    with pytest.warns(UserWarning, match="features are not kept"):
+        assert run("train", picture_folder, *options).exit_code == 0
+    assert run("train", picture_folder, *options).exit_code == 0
+    index.write_bytes(b"no database at all" * 300)
+    assert run("cache", "--clear").exit_code == 0 and not index.exists()
+
+
 def test_it_is_said_which_page_of_a_file_is_read(picture_folder, tmp_path):
     for path in [*picture_folder.rglob("*.png")]:
         with Image.open(path) as picture:
