@@ -33,14 +33,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 SLOW = 5.0  # seconds for one case
 LARGE = 1 << 30  # bytes of one child, libraries included
 HANGS = 90.0  # seconds of work without a word, compilation and the corpus included
-SHARE = 1000  # cases of a line of the journal
+SHARE = 1000  # cases of a line of the journal, unless a campaign has slow ones
 GROWN = LARGE // 2  # bytes that a child holds when nothing goes on, beyond which another one goes on
 
 Case = Callable[[int], str]
@@ -137,22 +136,23 @@ def run(
     journal: Path | None,
     most: int | None = None,
     jobs: int = 1,
+    share: int = SHARE,
 ) -> tuple[Counter[str], list[tuple[int, str]]]:
     """Cases from ``first`` on for so many seconds, or so many cases: outcomes, findings (seed, what).
 
     Each of the ``jobs`` takes a share of cases at a time; ``counts["MB"]`` is the most that they held together.
     """
-    shares, lock = remaining(first, read(journal), most), threading.Lock()
+    shares, lock = remaining(first, read(journal), most, share), threading.Lock()
     campaign = Campaign(script, time.monotonic() + seconds, journal)
 
     def take() -> None:
         worker = None
         while time.monotonic() < campaign.until:
             with lock:
-                share = next(shares, None)
-            if share is None:
+                part = next(shares, None)
+            if part is None:
                 break
-            worker = campaign.run(worker, *share)
+            worker = campaign.run(worker, *part)
         if worker is not None:
             worker.end()
 
@@ -241,24 +241,22 @@ def read(journal: Path | None) -> list[dict[str, Any]]:
     return [json.loads(line) for line in journal.read_text().splitlines()] if journal and journal.exists() else []
 
 
-def remaining(first: int, entries: list[dict[str, Any]], most: int | None = None) -> Iterator[tuple[int, int]]:
+def remaining(
+    first: int, entries: list[dict[str, Any]], most: int | None = None, share: int = SHARE
+) -> Iterator[tuple[int, int]]:
     """Shares (first, end) of the cases from ``first`` on that no line of a journal tells of.
 
     >>> next(remaining(0, [{"first": 0, "next": SHARE}, {"first": SHARE, "next": SHARE + 7}])) == (SHARE + 7, 2 * SHARE)
     True
     """
-    done: dict[int, int] = {}
-    for entry in entries:
-        if "next" in entry:
-            done[entry["first"] // SHARE] = max(entry["next"], done.get(entry["first"] // SHARE, 0))
     end = math.inf if most is None else first + most
-    for share in count(first // SHARE):
-        start = max(first, done.get(share, share * SHARE))
-        stop = min((share + 1) * SHARE, end)
-        if start < stop:
-            yield start, int(stop)
-        elif stop == end:
-            return
+    done = sorted((entry["first"], entry["next"]) for entry in entries if "next" in entry)
+    for begin, after in [*done, (end, end)]:
+        while first < min(begin, end):
+            stop = int(min(first + share - first % share, begin, end))
+            yield first, stop
+            first = stop
+        first = max(first, after)
 
 
 def summary(entries: list[dict[str, Any]]) -> str:
@@ -292,7 +290,7 @@ def kept(name: str, make: Callable[[], Any], *sources: str) -> Any:
     return value
 
 
-def main(script: str, prepare: Callable[[], Case]) -> None:
+def main(script: str, prepare: Callable[[], Case], share: int = SHARE) -> None:
     """The command line of a campaign; ``prepare`` is called in the child and gives the function of a case."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", 60)))
@@ -309,7 +307,8 @@ def main(script: str, prepare: Callable[[], Case]) -> None:
         print(prepare()(options.only))
     else:
         started = time.monotonic()
-        counts, findings = run(script, options.seconds, options.seed, options.journal, options.cases, options.jobs)
+        begin, journal = options.seed, options.journal
+        counts, findings = run(script, options.seconds, begin, journal, options.cases, options.jobs, share)
         size = counts.pop("MB", 0)
         print(
             f"{Path(script).stem}: {counts.total():,} cases in {time.monotonic() - started:.0f} s, "
@@ -317,6 +316,6 @@ def main(script: str, prepare: Callable[[], Case]) -> None:
         )
         for number, what in findings:
             print(f"  {number}: {what}")
-        if options.journal is not None:
-            print(summary(read(options.journal)))
+        if journal is not None:
+            print(summary(read(journal)))
         sys.exit(bool(findings))
