@@ -237,3 +237,21 @@ def test_universal_statistics_project_and_collect_in_chunks(bags):
     direct = collect(estimator.projection_.transform(bags), estimator.mixture_.parameters_)
     assert np.allclose(s.s0[:, 0], direct.s0)
     assert isinstance(s[[1, 2]], Statistics) and s[[1, 2]].universal is s.universal
+
+
+def test_descriptors_that_no_component_explains_are_not_added_behind_the_end_of_the_sums(monkeypatch):
+    """Six components are computed as eight, and the last two may be the likeliest."""
+    from patchbag.mixture import accumulate as module
+
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(6, 5))
+    means[3, 2] = 1e25
+    parameters = GaussianParameters(np.full(6, 1 / 6), means, np.ones((6, 5)))
+    given, add = [], module._add
+    monkeypatch.setattr(module, "_add", lambda *arguments: given.append(arguments) or add(*arguments))
+    with np.errstate(all="ignore"):
+        values = rng.normal(size=(40, 5)).astype(np.float32)
+        s0, s12, _ = module.accumulate(values, np.zeros(40, np.int64), 1, parameters)
+    assert s0.shape == (1, 6) and s12.shape == (1, 6, 10)
+    starts, chosen, *_, sums, moments = given[0]
+    assert 6 <= chosen[: starts[-1]].max() < sums.shape[1] == moments.shape[1]

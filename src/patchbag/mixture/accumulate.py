@@ -162,7 +162,8 @@ def accumulate(
     projection = np.asfortranarray(np.pad(parameters.projection.astype(dtype), ((0, 0), (0, padding))))
     bias = np.pad(parameters.bias.astype(dtype), (0, padding), constant_values=LOG_ZERO)
     importance = np.ones(n, dtype) if importance is None else importance.astype(dtype)
-    s0, s12 = np.zeros((n_segments, k), dtype), np.zeros((n_segments, k, 2 * d if moments else 0), dtype)
+    # with room for the padding, which is chosen where all components are less likely than LOG_ZERO (means of 1e25)
+    s0, s12 = np.zeros((n_segments, k + padding), dtype), np.zeros((n_segments, k + padding, 2 * d * moments), dtype)
     block = min(int(np.clip(BLOCK_FLOATS // k, *BLOCK_ROWS)), max(n, 1))
     rows, logits = np.empty((block, 2 * d), dtype), np.empty((block, k + padding), dtype)
     top, hits = np.empty((k + padding) // GROUP, dtype), np.empty((k + padding) // GROUP + 1, np.uint32)
@@ -177,12 +178,13 @@ def accumulate(
         _expand(np.ascontiguousarray(values[part], dtype), center, inverse_scale, rows[:m])
         # one fast product finds NaN and infinity, which the compiled sums must not see
         if not np.isfinite(np.vdot(rows[:m], rows[:m])):
-            return s0, s12, float("nan")
+            log_likelihood = float("nan")
+            break
         np.matmul(rows[:m], projection, out=logits[:m])
         count = _select(logits[:m], bias, gap, top, hits, best, starts, chosen, share)
         np.exp(share[:count], out=share[:count])
         log_likelihood += _add(starts[: m + 1], chosen, share, best, rows, segments[part], importance[part], s0, s12)
-    return s0, s12, log_likelihood
+    return np.ascontiguousarray(s0[:, :k]), np.ascontiguousarray(s12[:, :k]), log_likelihood
 
 
 def raw_moments(s0: Any, s12: Any, parameters: GaussianParameters, wide: bool = False) -> tuple[Any, Any]:
