@@ -113,6 +113,8 @@ def forge_array(a: np.ndarray, rng: random.Random) -> np.ndarray:
 def forge_tree(tree: Any, others: list[Any], rng: random.Random) -> Any:
     """The tree with one value changed."""
     places = nodes(tree)[1:]
+    if not places:
+        return rng.choice(others)
     path = rng.choice(places)
     parent, key = at(tree, path[:-1]), path[-1]
     value = parent[key]

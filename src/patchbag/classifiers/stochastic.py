@@ -38,6 +38,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from patchbag.classifiers.targets import one_column_a_class, one_machine_a_class
 from patchbag.declared import Declared, floats, integer, labels, real, size
+from patchbag.records import require_finite
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state, parallel_njit
 
@@ -303,6 +304,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         for start in range(0, X.shape[0], STRIPE * CHUNK):
             part = X[start : start + STRIPE * CHUNK].astype(np.float32)
             scores[start : start + part.shape[0]] = part @ self.coef_.T + self.intercept_
+        require_finite(scores, "the scores")
         return scores if scores.shape[1] > 1 else scores[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:

@@ -39,6 +39,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Declared, floats, real
 from patchbag.embeddings.additive import HistogramMap
+from patchbag.records import require_finite
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state
 from patchbag.similarity.histograms.kernel import HistogramKernel
@@ -47,17 +48,19 @@ GAMMA_SAMPLES = 512
 
 
 def draw_frequencies(kernel: str, shape: tuple[int, int], gamma: float, random: Any, orthogonal: bool) -> np.ndarray:
-    """ω (D, E/2) float32, one frequency per column."""
+    """ω (D, E/2) float32, one frequency per column; infinite where gamma is too large for that."""
     size, n = shape
     if kernel == "intersection":
-        return (gamma / 2 * random.standard_cauchy(shape)).astype(np.float32)
+        with np.errstate(over="ignore"):
+            return (gamma / 2 * random.standard_cauchy(shape)).astype(np.float32)
     normal = random.standard_normal(shape)
     if orthogonal:
         lengths = np.linalg.norm(random.standard_normal(shape), axis=0)
         for start in range(0, n, size):
             normal[:, start : start + size] = np.linalg.qr(normal[:, start : start + size])[0]
         normal *= lengths
-    return (np.sqrt(gamma) * normal).astype(np.float32)
+    with np.errstate(over="ignore"):
+        return (np.sqrt(gamma) * normal).astype(np.float32)
 
 
 @storable
@@ -119,7 +122,8 @@ class RandomFourierMap(HistogramMap):
             rows = rows.toarray() if sparse.issparse(rows) else rows
             self.gamma_ = HistogramKernel(self.kernel, exponential=True).fit(rows).gamma_
         pairs = X.shape[1] if self.n_components is None else -(-self.n_components // 2)
-        self.frequencies_ = draw_frequencies(self.kernel, (X.shape[1], pairs), self.gamma_, random, self.orthogonal)
+        drawn = draw_frequencies(self.kernel, (X.shape[1], pairs), self.gamma_, random, self.orthogonal)
+        self.frequencies_ = require_finite(drawn, "the frequencies", "scale the histograms to a sum of one")
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -133,4 +137,4 @@ class RandomFourierMap(HistogramMap):
         np.cos(angles, out=out[:, : angles.shape[1]])
         np.sin(angles, out=out[:, angles.shape[1] :])
         out *= angles.shape[1] ** -0.5
-        return out
+        return require_finite(out, "the vectors")

@@ -155,6 +155,10 @@ class SMPSimilarity(BagKernel):
         self.weights = weights
 
     def _check(self, X: Any, fitted: bool = False) -> Bags:
+        if self.weights is not None and (
+            np.shape(self.weights) != (len(ALL),) or not np.isfinite(np.asarray(self.weights, float)).all()
+        ):
+            raise ValueError(f"weights must be {len(ALL)} numbers, one for each scale; got {self.weights!r:.60}")
         return check_bags(X, WIDTH)
 
     def _compare(self, X: Any) -> np.ndarray:

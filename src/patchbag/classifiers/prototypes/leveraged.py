@@ -311,7 +311,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
-        return softmax(self.temperature_ * self._class_scores(X), axis=1)
+        return softmax(self._class_scores(X) * self.temperature_, axis=1)
 
     def rank(self, X: Any, top: int = 2) -> np.ndarray:
         """(n, top) the classes with the largest scores, best first (table 5.2)."""
