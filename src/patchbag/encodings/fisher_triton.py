@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from patchbag.device import like
 from patchbag.mixture.parameters import GaussianParameters
 
@@ -53,10 +51,7 @@ def gradients(s0: Any, s1: Any, s2: Any, parameters: GaussianParameters) -> Any:
     import torch
 
     k, d = parameters.means.shape
-    weights = parameters.weights
-    inverse_root = np.divide(1.0, np.sqrt(weights), out=np.zeros(k), where=weights > 0)
-    constants = (parameters.means, 1 / np.sqrt(parameters.variances), inverse_root)
-    sent = like(np.concatenate([a.ravel() for a in constants]), s1)
+    sent = like(parameters.for_gradients, s1)
     total = s0.sum(dim=1)
     per_patch = torch.where(total > 0, 1 / total, 0.0)
     out = torch.empty((s0.shape[0], 2 * k * d), dtype=s1.dtype, device=s1.device)

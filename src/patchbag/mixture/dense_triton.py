@@ -157,16 +157,13 @@ def segment_sums(
 
     values = values.contiguous()
     (n, d), k, segments = values.shape, parameters.n_components, len(offsets) - 1
-    # in one piece: what is sent takes its time by the number of pieces
-    sizes, parts = (d, d, 2 * d * k, k), (parameters.center, 1 / parameters.scale, parameters.projection.T)
 
     def empty(*shape: int, dtype: Any = torch.float32) -> Any:
         return torch.empty(shape, dtype=dtype, device=values.device)
 
     totals, s0 = empty(n), empty(segments, k)
     s1, s2 = empty(segments, k, d), empty(segments, k, d)
-    sent = like(np.concatenate([a.ravel() for a in (*parts, parameters.bias)]), s0)
-    center, inverse, projection, bias = sent.split(sizes)
+    center, inverse, projection, bias = like(parameters.for_densities, s0).split((d, d, 2 * d * k, k))
     bounds = like(np.asarray(offsets, np.int64), empty(0, dtype=torch.int64))
     exact = torch.get_float32_matmul_precision() == "highest"
     shape = {"D": d, "DP": max(16, triton.next_power_of_2(d)), "HOW": "tf32x3" if exact else "tf32"}
