@@ -18,6 +18,7 @@ from .classifiers.linear import LinearClassifier as LinearClassifier
 from .classifiers.multilabel import MultilabelSVM as MultilabelSVM
 from .classifiers.pool import PoolClassifier as PoolClassifier
 from .classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors as MulticlassLeveragedNeighbors
+from .classifiers.prototypes.search import FaissSearch as FaissSearch
 from .classifiers.prototypes.universal import UniversalNearestNeighbors as UniversalNearestNeighbors
 from .classifiers.sparse_logistic import SparseLogisticClassifier as SparseLogisticClassifier
 from .classifiers.stochastic import StochasticLinearClassifier as StochasticLinearClassifier

@@ -86,8 +86,9 @@ def chosen(models: list[Any], X: np.ndarray, y: np.ndarray) -> Any:
 def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Errors of five times two folds (table 4.1).
 
-    Attributes are as they are, or each of unit variance; a last row leaves that, the loss, and whether prototypes with
-    negative coefficients may vote, to the training examples.
+    Attributes are as they are, or each of unit variance.  "Chosen" leaves that, the loss, and whether prototypes with
+    negative coefficients may vote, to the training examples; "k chosen too" also whether the scores of 2k and 4k
+    neighbours are added.
     """
     rows = []
     for name, table in spec["tables"].items():
@@ -98,10 +99,13 @@ def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: 
         models |= {label: [model(k, **options)] for label, model in BOOSTED.items()}
         models["UNN, negative votes too"] = [UniversalNearestNeighbors(k, drop_negative=False, **options)]
         models |= {f"{label}, scaled": [make_pipeline(StandardScaler(), clone(m))] for label, (m,) in models.items()}
-        models["UNN, chosen"] = [
-            make_pipeline(scaler, UniversalNearestNeighbors(k, loss=loss, drop_negative=drop, **options))
-            for scaler, loss, drop in product((None, StandardScaler()), LOSSES, (True, False))
-        ]
+        for label, neighborhoods in (("UNN, chosen", [k]), ("UNN, k chosen too", [k, (k, 2 * k, 4 * k)])):
+            models[label] = [
+                make_pipeline(scaler, UniversalNearestNeighbors(several, loss=loss, drop_negative=drop, **options))
+                for several, scaler, loss, drop in product(
+                    neighborhoods, (None, StandardScaler()), LOSSES, (True, False)
+                )
+            ]
         folds = RepeatedStratifiedKFold(n_splits=2, n_repeats=5, random_state=spec.get("seed", 0))
         parts = list(folds.split(X, y))
         for label, several in models.items():
@@ -109,7 +113,9 @@ def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: 
             for train, test in parts:
                 model = several[0].fit(X[train], y[train]) if len(several) == 1 else chosen(several, X[train], y[train])
                 errors.append(100 * np.mean(model.predict(X[test]) != y[test]))
-            row = make_row(f"{name}: {label}", np.mean(errors), published.get(label.removesuffix(", chosen")))
+            row = make_row(
+                f"{name}: {label}", np.mean(errors), published.get(label.split(", ")[0] if "chosen" in label else label)
+            )
             rows.append(row | {"std": float(np.std(errors, ddof=1)), "accuracies": [100 - e for e in errors]})
         progress(f"{name}: {len(X)} examples, {X.shape[1]} attributes")
     return rows

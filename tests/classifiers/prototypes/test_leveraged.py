@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from patchbag import BregmanNeighbors, InnerProductKernel, MulticlassLeveragedNeighbors, UniversalNearestNeighbors
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
-from patchbag.classifiers.prototypes.search import MetricSearch, nearest, nearest_others
+from patchbag.classifiers.prototypes.search import FaissSearch, MetricSearch, nearest_others
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 
 BOTH = [UniversalNearestNeighbors, MulticlassLeveragedNeighbors]
@@ -121,12 +121,66 @@ def test_rows_of_similarities_serve_like_vectors(model, kernel, data):
 
 
 @pytest.mark.parametrize("search", [NearestNeighbors(algorithm="kd_tree"), MetricSearch("euclidean")])
-def test_any_search_gives_the_same_answers(search, data):
+def test_any_search_gives_the_same_answers(search, data, tmp_path):
     X, y, queries, _ = data
     ours, theirs = (
         MulticlassLeveragedNeighbors(5, rounds=0.5, search=s, random_state=0).fit(X, y) for s in (None, search)
     )
     np.testing.assert_allclose(theirs.decision_function(queries), ours.decision_function(queries), rtol=1e-9)
+    if isinstance(search, NearestNeighbors):
+        from patchbag.storage import load, save
+
+        loaded = load(save(theirs, tmp_path / "m.patchbag"))
+        np.testing.assert_array_equal(loaded.predict_proba(queries), theirs.predict_proba(queries))
+
+
+@pytest.mark.parametrize(("index", "settings"), [("Flat", None), ("IVF4,Flat", {"nprobe": 4}), ("HNSW16", None)])
+def test_faiss_finds_the_same_neighbours(index, settings, data, tmp_path):
+    pytest.importorskip("faiss")
+    from patchbag.storage import load, save
+
+    X, y, queries, _ = data
+    search = FaissSearch(index, settings=settings)
+    ours, theirs = (
+        UniversalNearestNeighbors(5, rounds=0.5, search=s, random_state=0).fit(X, y) for s in (None, search)
+    )
+    np.testing.assert_allclose(theirs.decision_function(queries), ours.decision_function(queries), rtol=1e-9)
+    loaded = load(save(theirs, tmp_path / "m.patchbag"))
+    np.testing.assert_array_equal(loaded.predict_proba(queries), theirs.predict_proba(queries))
+    with pytest.raises(ValueError, match="look at more lists"):
+        FaissSearch("IVF4,Flat").fit(X).kneighbors(queries, 60)
+    with pytest.raises(ValueError, match="metric"):
+        FaissSearch(metric="cosine").fit(X)
+
+
+class CountedSearch(NearestNeighbors):
+    """A search that counts how often it is built."""
+
+    built = 0
+
+    def fit(self, X, y=None):
+        CountedSearch.built += 1
+        return super().fit(X, y)
+
+
+def test_the_search_is_built_once_and_asked_many_times(data):
+    X, y, queries, _ = data
+    fitted = MulticlassLeveragedNeighbors(5, rounds=0.5, search=CountedSearch(), folds=None).fit(X, y)
+    before = CountedSearch.built
+    for _ in range(3):
+        fitted.predict(queries)
+    assert CountedSearch.built == before
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_without_folds_only_the_probabilities_are_others(model, data):
+    X, y, queries, _ = data
+    plain, calibrated = (model(5, rounds=0.3, folds=folds, random_state=0).fit(X, y) for folds in (None, 3))
+    np.testing.assert_array_equal(plain.prototypes_, calibrated.prototypes_)
+    np.testing.assert_array_equal(plain.rank(queries, 3), calibrated.rank(queries, 3))
+    assert plain.left_out_ is None and plain.temperature_ == 1
+    with pytest.raises(ValueError, match="folds must be a number"):
+        model(5, folds=None).fit(X, y)
 
 
 def test_neighbours_may_be_those_of_a_divergence():
@@ -141,7 +195,7 @@ def test_neighbours_may_be_those_of_a_divergence():
 def test_the_intersection_kernel_is_one_minus_half_of_manhattans_distance():
     rng = np.random.default_rng(0)
     a, b = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), 9)
-    distances, near = nearest(b, a, 3, "manhattan", None)
+    distances, near = MetricSearch("manhattan").fit(b).kneighbors(a, 3)
     literal = np.array([[np.minimum(x, b[j]).sum() for j in row] for x, row in zip(a, near)])
     np.testing.assert_allclose(kernel_values(distances, "intersection"), literal, rtol=1e-12)
 

@@ -41,7 +41,8 @@ class UniversalNearestNeighbors(LeveragedNeighbors):
     smoothing : ε, weight of the pair that keeps coefficients finite; None for the thesis' 1/m
     drop_negative : drop prototypes whose coefficient for their own class is not positive
     search : an estimator with ``fit`` and ``kneighbors``; its distances take the place of ``metric``'s
-    folds : parts in which images are left out, for calibration and the number of rounds
+    folds : parts in which images are left out, for calibration and the number of rounds; None where only the class
+        is asked for, which trains several times as fast
     random_state : seed of the folds
 
     Attributes
