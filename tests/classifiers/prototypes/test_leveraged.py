@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.pipeline import make_pipeline
 
-from patchbag import BregmanNeighbors, InnerProductKernel, MulticlassLeveragedNeighbors, UniversalNearestNeighbors
+from patchbag import (
+    BregmanNeighbors,
+    Categorizer,
+    FisherVector,
+    InnerProductKernel,
+    MAPAdaptation,
+    MixtureKernel,
+    MulticlassLeveragedNeighbors,
+    Normalizer,
+    PyramidMatchKernel,
+    UniversalMixture,
+    UniversalNearestNeighbors,
+    UniversalStatistics,
+)
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
 from patchbag.classifiers.prototypes.search import FaissSearch, MetricSearch, nearest_others
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
@@ -118,6 +133,56 @@ def test_rows_of_similarities_serve_like_vectors(model, kernel, data):
     rows = similarity.transform(queries)
     rows[:, np.setdiff1d(np.arange(len(X)), fitted.prototypes_)] = 1e6
     np.testing.assert_array_equal(fitted.predict(rows), fitted.predict(similarity.transform(queries)))
+
+
+def make_bags(n, seed):
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 2
+    return [rng.normal(size=(25, 3)) + np.array([2.0 * code, 0, 0]) for code in codes], np.array(list("ab"))[codes]
+
+
+STATISTICS = UniversalStatistics(UniversalMixture(4, random_state=0))
+OURS = {
+    "ppk": [STATISTICS, MAPAdaptation(), MixtureKernel("ppk")],
+    "klk": [STATISTICS, MAPAdaptation(), MixtureKernel("klk")],
+    "fisher": [STATISTICS, FisherVector(), Normalizer(), InnerProductKernel()],
+    "pyramid match": [PyramidMatchKernel(n_levels=3, random_state=0)],
+}
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_any_kernel_of_ours_finds_the_neighbours_and_weighs_their_votes(name):
+    bags, labels = make_bags(40, 0)
+    vote = MulticlassLeveragedNeighbors(5, metric="similarity", kernel="similarity", rounds=0.5, random_state=0)
+    model = make_pipeline(*OURS[name], vote).fit(bags, labels)
+    queries, truth = make_bags(30, 1)
+    assert np.mean(model.predict(queries) == truth) > 0.9 and len(model[-1].prototypes_) == 20
+    voters = deciding_images(model, queries[:2], np.arange(40))
+    assert voters[0][0]["label"] == labels[int(voters[0][0]["image"])] == model.predict(queries[:1])[0]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "canberra", "chi2", lambda a, b: float(np.abs(a - b).max())])
+def test_any_metric_finds_the_neighbours(metric):
+    rng = np.random.default_rng(0)
+    y = np.array(list("ab"))[np.arange(80) % 2]
+    X = np.where((y == "a")[:, None], rng.dirichlet([4, 2, 1, 1], 80), rng.dirichlet([1, 1, 2, 4], 80))
+    fitted = UniversalNearestNeighbors(5, metric=metric, rounds=0.3, random_state=0).fit(X[:50], y[:50])
+    assert np.mean(fitted.predict(X[50:]) == y[50:]) > 0.85
+
+
+def exponential_slope(x):
+    return -np.exp(-x)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_a_loss_given_by_its_derivative_is_that_loss(model, data):
+    X, y, queries, _ = data
+    known, given = (
+        model(5, kernel="gaussian", loss=loss, rounds=0.3, folds=None).fit(X, y)
+        for loss in ("exponential", exponential_slope)
+    )
+    np.testing.assert_array_equal(given.prototypes_, known.prototypes_)
+    np.testing.assert_allclose(given.decision_function(queries), known.decision_function(queries), rtol=1e-5)
 
 
 @pytest.mark.parametrize("search", [NearestNeighbors(algorithm="kd_tree"), MetricSearch("euclidean")])
@@ -285,3 +350,19 @@ def test_votes_add_up_to_the_score_of_the_class_predicted_and_have_names(model, 
     assert voters[0][0]["vote"] == pytest.approx(votes[0, strongest] / np.abs(votes[0]).sum()) and len(voters[1]) == 3
     kept = kept_images(fitted, names, per_class=2)
     assert [k["label"] for k in kept] == ["a", "a", "b", "b", "c", "c"] and kept[0]["weight"] >= kept[1]["weight"]
+
+
+def test_a_categorizer_names_the_images_that_vote_and_those_that_decided(picture_folder):
+    from patchbag import open_collection
+
+    images = open_collection(picture_folder).labelled()
+    paths, labels = [str(p) for p in images.paths], images.labels.astype(str)
+    recipe = {"recipe__projection__n_components": 4, "random_state": 0}
+    model = Categorizer("mlnn-gist").set_params(**recipe).fit(paths, labels)
+    kept = kept_images(model, paths, per_class=3)
+    known = dict(zip(paths, labels))
+    assert {k["label"] for k in kept} == set(labels) and all(known[k["image"]] == k["label"] for k in kept)
+    (voters,) = deciding_images(model, paths[:1], paths)
+    assert sum(abs(v["vote"]) for v in voters) <= 1 + 1e-9 and all(known[v["image"]] == v["label"] for v in voters)
+    with pytest.raises(TypeError, match="not in LogisticRegression"):
+        kept_images(make_pipeline(LogisticRegression()), paths)
