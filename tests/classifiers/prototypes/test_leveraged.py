@@ -73,6 +73,15 @@ def test_the_vote_is_the_literal_sum_over_the_nearest_prototypes(model, kernel, 
     np.testing.assert_allclose(fitted.decision_function(queries), expected / fitted.unit_, rtol=1e-10)
 
 
+def test_a_typical_width_is_that_of_the_farthest_neighbours(data):
+    X, y, queries, _ = data
+    typical = MulticlassLeveragedNeighbors(4, kernel="gaussian", width="typical", rounds=0.4, folds=None).fit(X, y)
+    distances = np.sort(np.linalg.norm(X[:, None] - X, axis=2), axis=1)[:, 4]
+    assert typical.widths_ == [pytest.approx(np.sqrt(np.mean(distances**2)))]
+    given = MulticlassLeveragedNeighbors(4, kernel="gaussian", width=typical.widths_[0], rounds=0.4, folds=None)
+    np.testing.assert_array_equal(given.fit(X, y).decision_function(queries), typical.decision_function(queries))
+
+
 @pytest.mark.parametrize("model", BOTH)
 def test_few_prototypes_are_enough_and_they_are_training_images(model, data):
     X, y, queries, truth = data

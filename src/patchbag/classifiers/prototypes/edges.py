@@ -25,7 +25,7 @@ exact zero, on the other hand, is (C-1)² times as large for prototypes outside 
 largest δ ever chooses (Gist of 8 categories, θ = 0.2: 38 % right, against 78 % with signs).  So a class is learned
 against the others by signs, as two classes are, and the class vectors weigh the votes (4.10).
 
-A fixed σ is by default the root of the mean squared distance to the k-th neighbour: 0.25 in the thesis, whose vectors
+A ``"typical"`` σ is the root of the mean squared distance to the k-th neighbour: 0.25 in the thesis, whose vectors
 have a scale that it does not give.
 """
 

@@ -68,7 +68,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "n_neighbors": [POSITIVE, ALL_POSITIVE],
         "metric": [str, callable],
         "kernel": [StrOptions(set(KERNELS))],
-        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive"}), None],
+        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive", "typical"})],
         "loss": [StrOptions(set(LOSSES)), callable],
         "rounds": [POSITIVE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "least": [Interval(Integral, 0, None, closed="left")],
@@ -100,7 +100,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         *,
         metric: Any = "euclidean",
         kernel: str = "knn",
-        width: float | str | None = "adaptive",
+        width: float | str = "adaptive",
         loss: str | Callable[[float], float] = "exponential",
         rounds: int | float | str = "auto",
         least: int = 0,
@@ -199,7 +199,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def _train(self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any) -> list[_Trained]:
         counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
-        if self.chooser == "equal" and self.width is not None:  # nothing is learned from neighbours
+        if self.chooser == "equal" and self.width != "typical":  # nothing is learned from neighbours
             distances, neighbors = np.empty((len(X), 0)), np.empty((len(X), 0), int)
         else:
             distances, neighbors = nearest_others(X, max(counts), self.metric, self.search)
@@ -208,9 +208,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         found = []
         for k in counts:
             near = distances[:, :k]
-            width = (
-                typical_width(near) if self.width is None else None if self.width == "adaptive" else float(self.width)
-            )
+            named = {"typical": typical_width, "adaptive": lambda _: None}
+            width = named[self.width](near) if isinstance(self.width, str) else float(self.width)
             votes = vote_matrix(neighbors[:, :k], kernel_values(near, self.kernel, width), len(X))
             found.append(_Trained(k, self._leverage(votes, codes, int(codes.max()) + 1, rounds, order), width))
         return found
