@@ -31,7 +31,7 @@ from patchbag.similarity.definite import DefiniteKernel
 
 def metric() -> NeighborhoodComponentsAnalysis:
     """A learned metric, as a projection."""
-    return NeighborhoodComponentsAnalysis(64, max_iter=50)
+    return NeighborhoodComponentsAnalysis(64, max_iter=50, random_state=0)
 
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
@@ -50,7 +50,7 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     # nonnegative factorisation under KL is pLSA (Gaussier & Goutte 2005)
     "plsa-knn": lambda: Pipeline(
         [
-            ("topics", NMF(25, beta_loss="kullback-leibler", solver="mu", init="nndsvda", tol=1e-3)),
+            ("topics", NMF(25, beta_loss="kullback-leibler", solver="mu", init="nndsvda", tol=1e-3, random_state=0)),
             ("normalize", Normalizer(["l2"])),
             ("knn", CLASSIFIERS["knn"]()),
         ]
