@@ -246,6 +246,15 @@ def test_the_search_is_built_once_and_asked_many_times(data):
     assert CountedSearch.built == before
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
+def test_distances_of_all_pairs_are_those_of_the_parts(metric, data, monkeypatch):
+    X, y, queries, _ = data
+    model = MulticlassLeveragedNeighbors((3, 5), metric=metric, kernel="gaussian", random_state=0)
+    found = [model.fit(X, y).predict_proba(queries)]
+    monkeypatch.setattr("patchbag.classifiers.prototypes.search.PAIRS", 0)
+    np.testing.assert_allclose(model.fit(X, y).predict_proba(queries), found[0], rtol=1e-9)
+
+
 @pytest.mark.parametrize("model", BOTH)
 def test_without_folds_only_the_probabilities_are_others(model, data):
     X, y, queries, _ = data

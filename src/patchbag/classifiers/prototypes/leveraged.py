@@ -41,7 +41,7 @@ from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
 from patchbag.classifiers.prototypes.edges import KERNELS, class_vectors, kernel_values, typical_width, vote_matrix
 from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.panel import Panel, Voter
-from patchbag.classifiers.prototypes.search import nearest_others
+from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 from patchbag.device import to_host
@@ -137,7 +137,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return tags
 
     def _on_similarities(self) -> bool:
-        return isinstance(self.metric, str) and self.metric == "similarity"
+        return is_similarity(self.metric)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
@@ -159,24 +159,19 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         random = check_random_state(self.random_state)
         folds = [] if self.folds is None else left_out_folds(codes, self.folds, random)
         shown, far = np.full((len(candidates), m, n_classes), np.nan), np.zeros((len(candidates), m))
+        pairs, metric = all_pairs(X, self.metric, self.search) if folds else (X, self.metric)
         for train, test in folds:
             known, part = np.unique(codes[train], return_inverse=True)
             if len(known) < 2:
                 continue
-            rows, queries = (X[np.ix_(a, train)] if self._on_similarities() else X[a] for a in (train, test))
-            trained = self._train(rows, part, candidates, random)
+            rows, queries = (pairs[np.ix_(a, train)] if is_similarity(metric) else X[a] for a in (train, test))
+            trained = self._train(rows, part, candidates, random, metric)
+            references, y = np.arange(len(train)) if is_similarity(metric) else rows, class_vectors(part, len(known))
             for number, share in enumerate(candidates):
-                panel = Panel(
-                    np.arange(len(train)) if self._on_similarities() else rows,
-                    class_vectors(part, len(known)),
-                    self._voters(trained, part, share),
-                    self.kernel,
-                    self.metric,
-                    self.search,
-                )
+                panel = Panel(references, y, self._voters(trained, part, share), self.kernel, metric, self.search)
                 shown[number][np.ix_(test, known)], far[number, test] = panel.scores(queries)
         self._choose(shown, far, codes, candidates)
-        trained = self._train(X, codes, (self.share_,), random)
+        trained = self._train(pairs, codes, (self.share_,), random, metric)
         voters = self._voters(trained, codes, self.share_)
         self.prototypes_ = np.flatnonzero(np.any([coefficients.any(axis=1) for _, coefficients, _ in voters], axis=0))
         self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
@@ -197,12 +192,14 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         m, n_classes = len(codes), int(codes.max()) + 1
         return max(1, round(share * m), min(m, self.least * n_classes))
 
-    def _train(self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any) -> list[_Trained]:
+    def _train(
+        self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any, metric: Any
+    ) -> list[_Trained]:
         counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
         if self.chooser == "equal" and self.width != "typical":  # nothing is learned from neighbours
             distances, neighbors = np.empty((len(X), 0)), np.empty((len(X), 0), int)
         else:
-            distances, neighbors = nearest_others(X, max(counts), self.metric, self.search)
+            distances, neighbors = nearest_others(X, max(counts), metric, self.search)
         rounds = len(X) if len(counts) > 1 else max(self._rounds(share, codes) for share in shares)
         order = random.permutation(len(X))
         found = []
@@ -309,7 +306,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
-        similar = isinstance(values["metric"], str) and values["metric"] == "similarity"
+        similar = is_similarity(values["metric"])
         if sizes["columns"] not in (1, sizes["C"]) or not sizes["P"] or sizes["C"] < 2:
             return f"it has {sizes['P']} prototypes that vote for {sizes['columns']} classes of {sizes['C']}"
         if similar is not (values.get("vectors_") is None) or (similar and values["prototypes_"].max() >= sizes["d"]):

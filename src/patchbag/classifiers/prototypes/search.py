@@ -22,6 +22,7 @@ from patchbag.declared import Declared, floats
 from patchbag.similarity.histograms.distances import DISTANCES, pairwise_distances
 
 BLOCK = 1024
+PAIRS = 1 << 26  # distances that are held at once
 
 
 def smallest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -120,11 +121,26 @@ class FaissSearch(BaseEstimator):
 
 def make_search(search: Any, metric: Any) -> Any:
     """A search that is not fitted yet."""
-    if isinstance(metric, str) and metric == "similarity":
+    if is_similarity(metric):
         return SimilarColumns()
     if search is not None:
         return clone(search)
     return MetricSearch(metric) if metric in DISTANCES else NearestNeighbors(metric=metric)
+
+
+def is_similarity(metric: Any) -> bool:
+    """Whether rows are similarities to the training images, and not vectors."""
+    return isinstance(metric, str) and metric == "similarity"
+
+
+def all_pairs(X: np.ndarray, metric: Any, search: Any) -> tuple[np.ndarray, Any]:
+    """What parts of the training images are cut from, and its metric.
+
+    Where they fit into memory these are negative distances of all pairs, computed once; else the images as they are.
+    """
+    if search is None and isinstance(metric, str) and metric in DISTANCES and len(X) ** 2 <= PAIRS:
+        return -pairwise_distances(X, X, metric), "similarity"
+    return X, metric
 
 
 def nearest_others(X: np.ndarray, k: int, metric: Any, search: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +149,7 @@ def nearest_others(X: np.ndarray, k: int, metric: Any, search: Any) -> tuple[np.
     With ``metric="similarity"``, ``X (n, n)`` are their similarities.
     """
     n = len(X)
-    references = np.arange(n) if isinstance(metric, str) and metric == "similarity" else X
+    references = np.arange(n) if is_similarity(metric) else X
     distances, columns = make_search(search, metric).fit(references).kneighbors(X, min(k, n - 1) + 1)
     own = columns == np.arange(n)[:, None]
     own[~own.any(axis=1), -1] = True  # more images with the same vector than neighbours: any of them is as near
