@@ -56,17 +56,17 @@ def test_equal_coefficients_are_the_plain_knn_rule(model, data):
 
 
 @pytest.mark.parametrize("model", BOTH)
-@pytest.mark.parametrize("kernel", ["knn", "gaussian"])
-def test_the_vote_is_the_literal_sum_over_the_nearest_prototypes(model, kernel, data):
+@pytest.mark.parametrize(("kernel", "width"), [("knn", "adaptive"), ("gaussian", "adaptive"), ("gaussian", "sharp")])
+def test_the_vote_is_the_literal_sum_over_the_nearest_prototypes(model, kernel, width, data):
     X, y, queries, _ = data
-    fitted = model(4, kernel=kernel, rounds=0.4, random_state=0).fit(X, y)
+    fitted = model(4, kernel=kernel, width=width, rounds=0.4, random_state=0).fit(X, y)
     vectors, coefficients = X[fitted.prototypes_], fitted.coefficients_[0]
     labels = class_vectors(fitted.labels_, 3)
     expected = np.zeros((len(queries), 3))
     for q, x in enumerate(queries):
         distance = np.linalg.norm(vectors - x, axis=1)
         near = np.argsort(distance)[:4]
-        sigma = np.sqrt(2) * distance[near[-1]]
+        sigma = distance[near[-1]] * (np.sqrt(2) if width == "adaptive" else 1 / np.sqrt(2))
         for j in near:
             strength = 1.0 if kernel == "knn" else np.exp(-(distance[j] ** 2) / (2 * sigma**2))
             expected[q] += np.broadcast_to(coefficients[j], 3) * strength * labels[j]

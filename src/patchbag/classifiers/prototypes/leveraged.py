@@ -38,7 +38,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
 from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
-from patchbag.classifiers.prototypes.edges import KERNELS, class_vectors, kernel_values, typical_width, vote_matrix
+from patchbag.classifiers.prototypes.edges import (
+    KERNELS,
+    REACHES,
+    class_vectors,
+    kernel_values,
+    typical_width,
+    vote_matrix,
+)
 from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.panel import Panel, Voter
 from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
@@ -68,7 +75,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "n_neighbors": [POSITIVE, ALL_POSITIVE],
         "metric": [str, callable],
         "kernel": [StrOptions(set(KERNELS))],
-        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive", "typical"})],
+        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({*REACHES, "typical"})],
         "loss": [StrOptions(set(LOSSES)), callable],
         "rounds": [POSITIVE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "least": [Interval(Integral, 0, None, closed="left")],
@@ -168,7 +175,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             trained = self._train(rows, part, candidates, random, metric)
             references, y = np.arange(len(train)) if is_similarity(metric) else rows, class_vectors(part, len(known))
             for number, share in enumerate(candidates):
-                panel = Panel(references, y, self._voters(trained, part, share), self.kernel, metric, self.search)
+                panel = Panel(references, y, self._voters(trained, part, share), self._kernel, metric, self.search)
                 shown[number][np.ix_(test, known)], far[number, test] = panel.scores(queries)
         self._choose(shown, far, codes, candidates)
         trained = self._train(pairs, codes, (self.share_,), random, metric)
@@ -205,11 +212,13 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         found = []
         for k in counts:
             near = distances[:, :k]
-            named = {"typical": typical_width, "adaptive": lambda _: None}
-            width = named[self.width](near) if isinstance(self.width, str) else float(self.width)
-            votes = vote_matrix(neighbors[:, :k], kernel_values(near, self.kernel, width), len(X))
+            width = None if self.width in REACHES else typical_width(near) if self.width == "typical" else self.width
+            votes = vote_matrix(neighbors[:, :k], self._kernel(near, width), len(X))
             found.append(_Trained(k, self._leverage(votes, codes, int(codes.max()) + 1, rounds, order), width))
         return found
+
+    def _kernel(self, distances: np.ndarray, width: Any) -> np.ndarray:
+        return kernel_values(distances, self.kernel, width, REACHES.get(self.width, 1.0))
 
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
@@ -255,7 +264,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             voters = [Voter(*one) for one in zip(self.neighbors_, self.coefficients_, self.widths_, strict=True)]
             references = np.arange(len(self.prototypes_)) if self.vectors_ is None else self.vectors_
             y = class_vectors(self.labels_, len(self.classes_))
-            self._votes = Panel(references, y, voters, self.kernel, self.metric, self.search)
+            self._votes = Panel(references, y, voters, self._kernel, self.metric, self.search)
         return self._votes
 
     def __getstate__(self) -> dict[str, Any]:

@@ -9,12 +9,11 @@ Cost: one search per neighbourhood, and k times C additions per image.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from patchbag.classifiers.prototypes.edges import kernel_values
 from patchbag.classifiers.prototypes.search import make_search
 
 
@@ -34,11 +33,18 @@ class Panel:
     references : (m, d) vectors of the prototypes; of similarities, their columns (m,)
     y : (m, C) their class vectors
     voters : one per neighbourhood
-    kernel, metric, search : those of the classifier
+    kernel : K (n, k) from distances (n, k) and a fixed width
+    metric, search : those of the classifier
     """
 
     def __init__(
-        self, references: np.ndarray, y: np.ndarray, voters: list[Voter], kernel: str, metric: Any, search: Any
+        self,
+        references: np.ndarray,
+        y: np.ndarray,
+        voters: list[Voter],
+        kernel: Callable[[np.ndarray, float | None], np.ndarray],
+        metric: Any,
+        search: Any,
     ) -> None:
         self.y, self.kernel = y, kernel
         self.members: list[tuple[Voter, np.ndarray, Any]] = []
@@ -53,7 +59,7 @@ class Panel:
         for (k, coefficients, width), kept, search in self.members:
             distances, near = search.kneighbors(X, min(k, len(kept)))
             distances = np.asarray(distances, np.float64)
-            strength = kernel_values(distances, self.kernel, width)
+            strength = self.kernel(distances, width)
             for rank in range(near.shape[1]):  # one neighbour at a time: never (n, k, C) numbers
                 who = kept[near[:, rank]]
                 yield who, strength[:, rank, None] * coefficients[who], distances[:, rank]

@@ -33,7 +33,8 @@ class UniversalNearestNeighbors(LeveragedNeighbors):
         ``"similarity"`` where X are rows of similarities to the training images
     kernel : ``"knn"``, ``"gaussian"``, ``"intersection"`` (ℓ1-normalised histograms, ``metric="manhattan"``) or
         ``"similarity"``
-    width : σ of the Gaussian, ``"adaptive"``, or ``"typical"`` for one that suits the training images
+    width : σ of the Gaussian; ``"adaptive"`` or ``"sharp"``, by the distance of the k-th neighbour; or ``"typical"``,
+        the same for all that suits the training images
     loss : ``"exponential"``, ``"squared"``, ``"logistic"``, or the derivative of a loss, a function of one number
     rounds : T, the most prototypes: a number, a share of the training images, or ``"auto"``
     least : prototypes per class that a share is never below
