@@ -212,13 +212,16 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         found = []
         for k in counts:
             near = distances[:, :k]
-            width = None if self.width in REACHES else typical_width(near) if self.width == "typical" else self.width
+            if isinstance(self.width, str):
+                width = typical_width(near) if self.width == "typical" else None
+            else:
+                width = float(self.width)
             votes = vote_matrix(neighbors[:, :k], self._kernel(near, width), len(X))
             found.append(_Trained(k, self._leverage(votes, codes, int(codes.max()) + 1, rounds, order), width))
         return found
 
     def _kernel(self, distances: np.ndarray, width: Any) -> np.ndarray:
-        return kernel_values(distances, self.kernel, width, REACHES.get(self.width, 1.0))
+        return kernel_values(distances, self.kernel, width, REACHES.get(str(self.width), 1.0))
 
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
