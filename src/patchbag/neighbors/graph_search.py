@@ -15,7 +15,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import float64, njit, typeof
+from llvmlite import ir
+from numba import float64, njit, typeof, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from patchbag.neighbors.brute import rank, search_brute
 from patchbag.neighbors.forms import Points, Queries, ask_rows, smooth_rows
@@ -26,6 +29,29 @@ from patchbag.neighbors.trees import Tree, products
 # leaves in which a search begins
 LEAVES = 4
 EMPTY = 2 * EXPANDED - 1
+# bytes of memory that a processor fetches together
+LINE = 64
+
+
+@intrinsic
+def _fetch(typing_context: Any, array: Any, row: Any, column: Any) -> Any:
+    """Ask for an entry of an array (n, D) to be in the cache soon: LLVM's ``prefetch``, which Numba has no name for."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        at = [context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (1, 2)]
+        place = cgutils.get_item_pointer(
+            context, builder, kind, context.make_array(kind)(context, builder, arguments[0]), at
+        )
+        place = builder.bitcast(place, cgutils.voidptr_t)
+        read, keep, data = (ir.Constant(ir.IntType(32), number) for number in (0, 3, 1))
+        known = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, *(ir.IntType(32),) * 3])
+        builder.call(
+            cgutils.get_or_insert_function(builder.module, known, "llvm.prefetch.p0i8"), [place, read, keep, data]
+        )
+        return context.get_dummy_value()
+
+    return types.void(array, row, column), generate
 
 
 @njit(cache=True, nogil=True)
@@ -59,6 +85,7 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
     keys, nodes = np.empty(len(tree.start), dtype), np.empty(len(tree.start), np.int64)
     out, leaves = np.empty(len(tree.start), dtype), np.empty(n_leaves, np.int64)
     entries = np.empty(n_leaves, np.int32)
+    fresh = np.empty(max(n_leaves, graph.edges.shape[1]), np.int32)
     # a point is seen if it stands at its place; one that was driven out by another is looked at twice, to no effect
     seen = np.empty(64 * beam, np.int32)
     for i in range(m):
@@ -73,16 +100,21 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
             row[c] = tree.start[leaves[c]] if leaves[c] >= 0 else -1
         at = 0
         while True:
-            nearest = at
-            for y in row:
+            nearest, count = at, 0
+            for y in row:  # first ask for all, then look at them: memory takes longer than the products
                 if y < 0:
                     break
                 if seen[y % len(seen)] != y:
                     seen[y % len(seen)] = y
-                    stats[i, 0] += 1
-                    to = insert(score(tree.vectors, graph.bias, y, centred), y, values, places)
-                    if 0 <= to < nearest:
-                        nearest = to
+                    fresh[count] = y
+                    count += 1
+                    for j in range(0, centred.shape[0], LINE // centred.itemsize):
+                        _fetch(tree.vectors, y, j)
+            stats[i, 0] += count
+            for y in fresh[:count]:
+                to = insert(score(tree.vectors, graph.bias, y, centred), y, values, places)
+                if 0 <= to < nearest:
+                    nearest = to
             at = nearest
             while at < beam and places[at] >= EXPANDED:
                 at += 1
