@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import float64, njit, typeof, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from patchbag.neighbors.brute import rank, search_brute
-from patchbag.neighbors.forms import Points, Queries, ask_rows, smooth_rows
+from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.graph import EXPANDED, Graph, insert, score
 from patchbag.neighbors.tree_search import Added, Found, dequeue, enqueue, search_in_blocks
 from patchbag.neighbors.trees import Tree, products
@@ -33,8 +33,7 @@ EMPTY = 2 * EXPANDED - 1
 LINE = 64
 
 
-@intrinsic
-def _fetch(typing_context: Any, array: Any, row: Any, column: Any) -> Any:
+def _prefetch(typing_context: Any, array: Any, row: Any, column: Any) -> Any:
     """Ask for an entry of an array (n, D) to be in the cache soon: LLVM's ``prefetch``, which Numba has no name for."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -52,6 +51,9 @@ def _fetch(typing_context: Any, array: Any, row: Any, column: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, row, column), generate
+
+
+_fetch: Any = intrinsic(_prefetch)
 
 
 @njit(cache=True, nogil=True)
@@ -76,8 +78,8 @@ def _enter(tree: Any, centred: Any, keys: Any, nodes: Any, out: Any, leaves: Any
 
 
 @njit(cache=True, nogil=True)
-def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: Any, queries: Any, beam: int,
-            n_leaves: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
+def graph_neighbors(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: Any, queries: Any, beam: int,
+                    n_leaves: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
     """Neighbours of each query, divergences computed and leaves begun in; -1 of these where fewer than k were found."""
     m, k = distances.shape
     n, dtype = tree.bias.shape[0], tree.vectors.dtype
@@ -87,7 +89,10 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
     entries = np.empty(n_leaves, np.int32)
     fresh = np.empty(max(n_leaves, graph.edges.shape[1]), np.int32)
     # a point is seen if it stands at its place; one that was driven out by another is looked at twice, to no effect
-    seen = np.empty(64 * beam, np.int32)
+    size = 64
+    while size < 64 * beam:
+        size *= 2
+    seen, last = np.empty(size, np.int32), np.int32(size - 1)
     for i in range(m):
         centred = queries.centred[i]
         values[:], places[:], seen[:] = np.inf, EMPTY, -1
@@ -104,8 +109,8 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
             for y in row:  # first ask for all, then look at them: memory takes longer than the products
                 if y < 0:
                     break
-                if seen[y % len(seen)] != y:
-                    seen[y % len(seen)] = y
+                if seen[y & last] != y:
+                    seen[y & last] = y
                     fresh[count] = y
                     count += 1
                     for j in range(0, centred.shape[0], LINE // centred.itemsize):
@@ -134,8 +139,6 @@ def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: A
         limit = values[k - 1] + dtype.type(2.001 * queries.error[i])
         rank(code, mixing, queries.left[i], queries.right[i], rows, limit, values, places, count, distances[i],
              neighbors[i])  # fmt: skip
-        for j in range(k):
-            distances[i, j] = max(distances[i, j], 0.0)
 
 
 def search_graph(
@@ -175,45 +178,9 @@ def _search_block(
     stats = np.empty((m, 2), np.int64)
     added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
     assert form.inner.code is not None
-    _search(tree, graph, added, form.inner.code, form.mixing, points.rows, queries, beam, n_leaves, distances,
-            neighbors, stats)  # fmt: skip
+    graph_neighbors(tree, graph, added, form.inner.code, form.mixing, points.rows, queries, beam, n_leaves, distances,
+                    neighbors, stats)  # fmt: skip
     for i in np.flatnonzero(stats[:, 0] < 0).tolist():
         distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
         stats[i] = len(points), tree.n_leaves
-    return distances, neighbors, stats
-
-
-@njit(cache=True, nogil=True)
-def _search_rows(lens: Any, tree: Any, graph: Any, added: Any, rows: Any, X: Any, beam: int, n_leaves: int,
-                 distances: Any, neighbors: Any, stats: Any) -> bool:  # pragma: no cover - compiled  # fmt: skip
-    """Queries as they come, prepared and searched; whether all of them could be."""
-    (m, d), width = X.shape, tree.vectors.shape[1]
-    clean, phi, numbers = np.empty((m, d)), np.empty((m, width)), np.empty((4, m))
-    centred = np.empty((m, width), tree.vectors.dtype)
-    if not smooth_rows(X, lens.smoothing, lens.lower, lens.upper, lens.simplex, clean):
-        return False
-    ask_rows(lens, clean, clean, phi, centred, numbers)
-    queries = Queries(clean, clean, phi, numbers[0], centred, numbers[1], numbers[2], numbers[3])
-    _search(tree, graph, added, lens.code, lens.mixing, rows, queries, beam, n_leaves, distances, neighbors, stats)
-    return stats[:, 0].min() >= 0
-
-
-class RowSearch:
-    """The search of a graph for one row after the other.
-
-    A search takes some ten microseconds, and so does finding out which compiled version its arguments need; here that
-    is done once.
-    """
-
-    def __init__(self, points: Points, tree: Tree, graph: Graph, covered: int) -> None:
-        added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
-        self.known = points.lens, tree, graph, added, points.rows
-        answers = np.empty((1, 1)), np.empty((1, 1), np.int64), np.empty((1, 2), np.int64)
-        kinds = [*map(typeof, self.known), float64[:, ::1], *map(typeof, (1, 1, *answers))]
-        self.run = _search_rows.compile(tuple(kinds))
-
-    def __call__(self, X: np.ndarray, k: int, beam: int, max_leaves: int | None) -> Found | None:
-        """As ``search_graph`` for a row X (1, d), contiguous float64; None where that has to answer."""
-        distances, neighbors, stats = np.empty((1, k)), np.empty((1, k), np.int64), np.empty((1, 2), np.int64)
-        done = self.run(*self.known, X, max(beam, k), max_leaves or LEAVES, distances, neighbors, stats)
-        return (distances, neighbors, stats) if done else None
+    return np.maximum(distances, 0), neighbors, stats

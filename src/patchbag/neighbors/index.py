@@ -31,10 +31,11 @@ from patchbag.neighbors.brute import ROWS, search_brute, search_radius
 from patchbag.neighbors.divergences import GENERATORS, find_generator, mahalanobis
 from patchbag.neighbors.forms import Form, Points, Queries
 from patchbag.neighbors.graph import Graph, is_coarse, link_points
-from patchbag.neighbors.graph_search import RowSearch, search_graph
+from patchbag.neighbors.graph_search import search_graph
 from patchbag.neighbors.index_files import open_index, save_index
 from patchbag.neighbors.leaf_search import Leaves, gather_leaves, search_leaves
 from patchbag.neighbors.radius_search import search_radius_in_leaves
+from patchbag.neighbors.row_search import RowSearch
 from patchbag.neighbors.sampling import draw_sample
 from patchbag.neighbors.tree_search import search_tree
 from patchbag.neighbors.trees import Tree
@@ -124,22 +125,25 @@ class NeighborIndex:
         # a point is its own nearest one, which no query has
         k = min(self.plan.n_neighbors + 1, len(live))
         rows = self.points.rows[live[:: max(len(live) // ROWS, 1)][:ROWS]]
-        ones = [self.points.ask(rows[i : i + 1], rows[i : i + 1]) for i in range(min(SINGLES, len(rows)))]
+        ones = [rows[i : i + 1] for i in range(min(SINGLES, len(rows)))]
 
-        def clock(algorithm: str, batches: list[Queries]) -> float:
+        def answer(algorithm: str, some: np.ndarray) -> None:
+            if algorithm == "brute" or len(some) > 1 or self.search_row(some, k) is None:
+                self._search(self.points.ask(some, some), k, algorithm, 1)
+
+        def clock(algorithm: str, batches: list[np.ndarray]) -> float:
             seconds = []
             for _ in range(3):
                 started = time.process_time()  # of this process: the machine may be busy with others
-                for queries in batches:
-                    self._search(queries, k, algorithm, 1)
+                for some in batches:
+                    answer(algorithm, some)
                 seconds.append(time.process_time() - started)
             return min(seconds) / len(batches)
 
         costs: list[float] = []
         for algorithm, size in (("brute", ROWS), ("ball", PROBES)):
-            many = self.points.ask(rows[:size], rows[:size])
-            single, batch = clock(algorithm, ones), clock(algorithm, [many])
-            slope = max(batch - single, 0.0) / max(many.size - 1, 1)
+            single, batch = clock(algorithm, ones), clock(algorithm, [rows[:size]])
+            slope = max(batch - single, 0.0) / max(len(rows[:size]) - 1, 1)
             costs += [max(single - slope, 0.0), slope]
         return tuple(costs)
 
@@ -178,12 +182,13 @@ class NeighborIndex:
 
     def search_row(self, X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """The answer to one row X (1, d), contiguous float64, not cleaned; None where :meth:`search` has to answer."""
-        if self.graph is None or self.points.form.generator.root is not None:
+        if self.tree is None or self.points.form.generator.root is not None or self.choose(1) == "brute":
             return None
         if self._row_search is None:
-            assert self.tree is not None
-            self._row_search = RowSearch(self.points, self.tree, self.graph, self.covered)
-        return self._row_search(X, k, self.plan.beam, self.plan.max_leaves)
+            self._row_search = RowSearch(
+                self.points, self.tree, self.leaves, self.graph, self.plan.max_leaves, self.covered
+            )
+        return self._row_search(X, k, self.plan.beam)
 
     def search(self, queries: Queries, k: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Divergences (m, k), indices (m, k) and statistics (m, 2): divergences computed and leaves opened."""
