@@ -231,12 +231,15 @@ def report_auto(sizes: list[int]) -> None:
                 X, Q = draw(n, 300, d)
                 models = {a: BregmanNeighbors(K, algorithm=a, random_state=0).fit(X) for a in ("brute", "ball", "auto")}
                 for m in (1, 10, 300):
-                    best = dict.fromkeys(models, np.inf)
-                    for _ in range(5 if m == 300 else 40):  # the best of few is noise where one takes 200 µs
-                        for key, model in models.items():
-                            started = time.process_time()
-                            model.kneighbors(Q[:m])
-                            best[key] = min(best[key], time.process_time() - started)
+                    blocks = [Q[start : start + m] for start in range(0, 300, max(m, 15))]
+                    seconds = {key: np.full(len(blocks), np.inf) for key in models}
+                    for _ in range(8):
+                        for i, block in enumerate(blocks):
+                            for key, model in models.items():
+                                started = time.process_time()
+                                model.kneighbors(block)
+                                seconds[key][i] = min(seconds[key][i], time.process_time() - started)
+                    best = {key: float(values.mean()) for key, values in seconds.items()}
                     ratio = best["auto"] / min(best["brute"], best["ball"])
                     worst = max(worst, ratio)
                     times = ", ".join(f"{key} {1e6 * best[key] / m:.0f} µs" for key in models)
