@@ -189,25 +189,26 @@ def report_approximate(features: str) -> None:
         )
 
 
-def report_exactness(m: int) -> None:
-    """Neighbours of m queries per divergence, side and width against float64, direct formulas, stable order."""
+def report_exactness(m: int, names: list[str]) -> None:
+    """Neighbours of m queries per divergence and side against float64, direct formulas, stable order."""
     from patchbag.neighbors.brute import plain_divergences
 
-    rng = np.random.default_rng(0)
-    wrong = total = 0
-    for name, generator in GENERATORS.items():
+    for name in names:
+        rng = np.random.default_rng(0)
+        generator = GENERATORS[name]
+        wrong = total = 0
         for side in ("right", "left", "symmetric", "mixed"):
-            for d in (2, 17, 64, 1111):
-                n = 2000 if d < 1000 else 400
+            for d, n, share in ((2, 1000, 0.4), (17, 1000, 0.3), (64, 1000, 0.25), (1111, 300, 0.05)):
                 X = rng.normal(size=(n, d))
                 X = np.exp(X) if generator.lower == 0 else X
                 X[n // 2 : n // 2 + n // 8] = X[: n // 8]  # ties
-                share = m // 4
-                Q = np.vstack([X[: share // 2], X[rng.integers(n, size=share - share // 2)] * rng.uniform(0.9, 1.1)])
+                asked = round(share * m)
+                Q = X[rng.integers(n, size=asked)]
+                Q[asked // 8 :] *= rng.uniform(0.9, 1.1, (asked - asked // 8, d))  # the others are points, with ties
                 found = {}
                 for algorithm in ("brute", "ball", "vantage"):
                     model = BregmanNeighbors(
-                        K, divergence=name, side=side, mixing=0.3, algorithm=algorithm, random_state=0
+                        K, divergence=name, side=side, mixing=0.3, algorithm=algorithm, leaf_size=20, random_state=0
                     )
                     found[algorithm] = model.fit(X).kneighbors(Q)[1]
                 points = model.index_.points
@@ -219,7 +220,7 @@ def report_exactness(m: int) -> None:
                     for indices in found.values():
                         wrong += not np.array_equal(indices[i], true)
                         total += 1
-        print(f"{name}: {wrong} of {total:,} lists differ so far", flush=True)
+        print(f"{name}: {wrong} of {total:,} lists differ", flush=True)
 
 
 def report_auto(sizes: list[int]) -> None:
@@ -250,13 +251,14 @@ def report_auto(sizes: list[int]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--exact", type=int, default=0)
+    parser.add_argument("--divergences", choices=GENERATORS, nargs="+", default=list(GENERATORS))
     parser.add_argument("--approximate", choices=("colors", "words"))
     parser.add_argument("--auto", type=int, nargs="+", metavar="POINTS")
     parser.add_argument("--points", type=int, default=60_000)
     arguments = parser.parse_args()
     with threadpool_limits(1):
         if arguments.exact:
-            report_exactness(arguments.exact)
+            report_exactness(arguments.exact, arguments.divergences)
         elif arguments.approximate:
             report_approximate(arguments.approximate)
         elif arguments.auto:
