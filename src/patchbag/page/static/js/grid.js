@@ -54,8 +54,10 @@ export class Grid {
     this.ids = ids;
     this.groupList = groups;
     this.index = null;
-    const there = new Set(ids);
-    this.selected = new Set([...this.selected].filter((id) => there.has(id)));
+    if (this.selected.size) {
+      const there = new Set(ids);
+      this.selected = new Set([...this.selected].filter((id) => there.has(id)));
+    }
     const place = keep ? ids.indexOf(focused) : -1;
     this.focus = place >= 0 ? place : keep ? Math.min(this.focus, ids.length - 1) : -1;
     this.anchor = this.focus;
