@@ -13,6 +13,7 @@ decoded and shown.  Chromium is the system's.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import io
 import json
@@ -95,7 +96,9 @@ class MadeUp(BaseHTTPRequestHandler):
         if path == "/images":
             return {"ids": list(range(self.total)), "total": self.total, "groups": None, "version": 1, "model": 1}
         if path == "/images/details":
-            return {"images": [self.image(int(i)) for i in query["ids"][0].split(",")]}
+            ids = [int(i) for i in query["ids"][0].split(",")]
+            some = {str(i): base64.b64encode(self.thumbs[i % len(self.thumbs)]).decode() for i in ids}
+            return {"images": [self.image(i) for i in ids], "thumbs": some if "thumbs" in query else {}}
         kinds = [{"id": i, "name": f"class {i}", "color": "#2b66b1", "key": str(i + 1), "count": 9} for i in range(9)]
         return {"images": self.total, "labelled": 9, "broken": 0, "me": "me", "folder": "made up", "classes": kinds}
 

@@ -46,14 +46,20 @@ class Pictures:
         root = str(album.root).encode("utf-8", "surrogateescape")
         self._folder = folder / hashlib.blake2b(root, digest_size=10).hexdigest()
 
-    def small(self, image: int) -> bytes:
-        version = content_version(self._album, image)
-        place = self._folder / f"{image % 256:02x}" / f"{image}-{version}.jpg"
+    def _place(self, image: int) -> Path:
+        return self._folder / f"{image % 256:02x}" / f"{image}-{content_version(self._album, image)}.jpg"
+
+    def made(self, image: int) -> bytes | None:
+        """A small one, where it is there already."""
         try:
-            return place.read_bytes()
+            return self._place(image).read_bytes()
         except OSError:
-            pass
-        made = self.large(image, SMALL)
+            return None
+
+    def small(self, image: int) -> bytes:
+        if (found := self.made(image)) is not None:
+            return found
+        made, place = self.large(image, SMALL), self._place(image)
         partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

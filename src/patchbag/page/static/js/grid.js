@@ -143,7 +143,7 @@ export class Grid {
   /** What is seen comes first: rows beyond it are drawn when all of its pictures are there, or have been waited for. */
   _drawAhead(margin, left) {
     this.later = setTimeout(() => {
-      const waits = [...this.tiles.values()].some((tile) => tile.firstChild.dataset.source && !tile.firstChild.classList.contains("ready"));
+      const waits = [...this.tiles.values()].some(({ firstChild: picture }) => picture.shown !== "" && !picture.classList.contains("ready"));
       if (waits && left) this._drawAhead(margin, left - 1);
       else this._drawNow(margin);
     }, AHEAD);
