@@ -3,8 +3,8 @@
 
 A thread of its own takes labels in as they come, several at a time where they come faster than it learns.  It knows a
 *pool* of described images, all or in a large folder some of them (see pools); the rest is predicted by the classifier
-that the pool has taught.  The pool is made anew, in the background, when twice as many images are described, and learns the
-labels again when one is taken back: a learner cannot forget.
+that the pool has taught.  The pool is made anew, in the background, when twice as many images are described, and learns
+the labels again when one is taken back: a learner cannot forget.
 """
 
 from __future__ import annotations
