@@ -2,7 +2,7 @@
 """The page in a browser: a gallery of 100,000 images, and the time from an answer to the next question.
 
     python benchmarks/bench_page_browser.py gallery
-    python benchmarks/bench_page_browser.py ask [--images 5000] [--labels 600]
+    python benchmarks/bench_page_browser.py ask [--images 5000] [--labels 600]      # and --images 100000
 
 ``gallery`` serves the front end with made-up answers, so that it is the browser that is measured: first thumbnails,
 jumps to any place until all thumbnails there are shown, memory of the tab.  ``ask`` runs the real page, in a process of
@@ -201,6 +201,7 @@ def ask(page: Page, n_images: int, n_labels: int, questions: int = 100, port: in
             os.link(f"{root}/first{i % 50}", f"{root}/{i:06d}.jpg")
         os.makedirs(f"{root}/.patchbag")
         np.save(f"{root}/.patchbag/vectors.npy", X)
+        del X
         server = subprocess.Popen([sys.executable, "-c", HOLDER, root, f"{root}/.patchbag/vectors.npy", str(port)])
         try:
             answer_all(page, port, y, n_labels, questions)
@@ -220,7 +221,7 @@ def answer_all(page: Page, port: int, y: np.ndarray, n_labels: int, questions: i
     first = np.random.default_rng(1).permutation(len(y))[:n_labels]
     for c in np.unique(y):
         client.label(first[y[first] == c].tolist(), f"class {c:02d}")
-    time.sleep(5)
+    settled(client)
     page.goto(f"http://127.0.0.1:{port}/#/ask")
     for _ in range(questions):
         page.wait_for_selector(".asked[data-id]")
@@ -230,6 +231,12 @@ def answer_all(page: Page, port: int, y: np.ndarray, n_labels: int, questions: i
         page.wait_for_timeout(700)  # a person looks at the image
     times = page.evaluate("performance.getEntriesByName('answer to next question').map(one => one.duration)")
     print(f"{len(y):,} images, {n_labels} labels, answer to next question in the browser: {spread(times)}")
+
+
+def settled(client: PageClient) -> None:
+    """Wait until labels are learned and predicted, and nothing is under way."""
+    while client.get("/api/columns")["model"] != client.get("/api/images")["model"] or client.state()["stage"]:
+        time.sleep(0.5)
 
 
 def main() -> None:

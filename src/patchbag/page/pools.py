@@ -6,6 +6,7 @@ prediction is most in doubt (``DOUBTFUL`` of the places that are left), and othe
 the classifier that the pool has taught.  Who is in by chance is drawn anew whenever there are twice as many labels,
 from ``FEWEST`` on, or none of the pool is left to ask for: every image may be asked for, and what the model is unsure
 of is, wherever it lies.  A larger share of doubtful ones would say less of the whole: the error is estimated on them.
+Labels of images beyond the pool teach when they are a tenth more than those in it (``GROWTH``): a pool takes a while.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 POOL = 10_000
 DOUBTFUL = 0.1
 FEWEST = 100
+GROWTH = 1.1
 
 
 def choose_pool(
@@ -44,3 +46,12 @@ def choose_pool(
 def is_due(labels: int, before: int) -> bool:
     """Whether a large folder wants another draw, having had ``before`` labels at the last one."""
     return labels >= max(FEWEST, 2 * before)
+
+
+def lags(labels: int, inside: int, most: int) -> bool:
+    """Whether a pool of ``most`` images should have more of the ``labels`` than the number ``inside`` of it.
+
+    >>> lags(1, 0, 10_000), lags(610, 600, 10_000), lags(700, 600, 10_000), lags(90_000, 5_000, 10_000)
+    (True, False, True, False)
+    """
+    return min(labels, most // 2) > GROWTH * inside

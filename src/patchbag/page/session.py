@@ -36,7 +36,7 @@ from patchbag.page.gallery import columns_of
 from patchbag.page.layout import Map
 from patchbag.page.live import LiveModel, Rest
 from patchbag.page.pictures import Pictures
-from patchbag.page.pools import POOL, choose_pool, is_due
+from patchbag.page.pools import POOL, choose_pool, is_due, lags
 from patchbag.page.questions import Questions
 from patchbag.page.state import state_of
 from patchbag.runtime import runtime_context, store_folder
@@ -296,8 +296,10 @@ class Page:
         latest = {max(said, key=lambda who: said[who][1]) for i in ids if (said := self.album.votes.get(i))}
         news["who"] = next(iter(latest)) if len(latest) == 1 else None
         pool = self.model.pool
-        if self.model.rest is not None and pool is not None and any(i not in pool.at for i in ids):
-            self.task("comparing images", self._make_pool)  # labels beyond the pool are to teach
+        if self.model.rest is not None and pool is not None:
+            labelled = (self.album.label >= 0) & ~self.album.gone
+            if lags(int(labelled.sum()), int(labelled[pool.ids].sum()), POOL):
+                self.task("comparing images", self._make_pool)
         if updates:
             self.events.publish("labels", news)
         else:
