@@ -235,7 +235,7 @@ def answer_all(page: Page, port: int, y: np.ndarray, n_labels: int, questions: i
 
 def settled(client: PageClient) -> None:
     """Wait until labels are learned and predicted, and nothing is under way."""
-    while client.get("/api/columns")["model"] != client.get("/api/images")["model"] or client.state()["stage"]:
+    while client.get("columns")["model"] != client.get("images")["model"] or client.state()["stage"]:
         time.sleep(0.5)
 
 

@@ -141,6 +141,7 @@ class Page:
         self._stop.set()
         if self._child is not None:
             self._child.stop()
+        self.pictures.stop()
         self._tasks.put(None)
         self._to_describe.put(None)
         self.model.stop()
@@ -247,6 +248,7 @@ class Page:
             self._child.run([(i, self.album.names[i]) for i in ids], partial(self._described, total))
             if self._stop.is_set():
                 return
+            self.pictures.make_ahead(ids)
             self.progress("describing images", total, total)
             self.task("comparing images", self._make_pool)
             self.task("index", self._make_index)
