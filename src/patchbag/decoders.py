@@ -16,6 +16,7 @@ decoded in a process of its own, which is stopped when it takes too long (:mod:`
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import tempfile
@@ -30,6 +31,9 @@ from PIL import Image, UnidentifiedImageError
 
 from patchbag.replacing import locked
 from patchbag.runtime import SharedContext
+
+for _decoder in ("PIL", "tifffile"):  # what they remark on in damaged files is for a program's log, not for a terminal
+    logging.getLogger(_decoder).addHandler(logging.NullHandler())
 
 
 class ImageError(ValueError):
