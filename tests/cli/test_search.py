@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,24 @@ def test_clearing_the_cache_clears_the_indexes(photos):
     assert "1 search index" in run("cache").stdout
     assert "1 search index" in run("cache", "--clear").stdout
     assert "search index" not in run("cache").stdout
+
+
+MODULES = """
+import sys
+from patchbag.cli import main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_a_search_in_a_built_index_imports_nothing_slow(photos):
+    for path in photos.rglob("*.png"):
+        os.utime(path, (1e9, 1e9))  # what was modified just now is read again
+    run("index", photos)
+    command = [sys.executable, "-c", MODULES, "search", str(photos), str(photos / "bars" / "00.png"), "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert len(json.loads(done.stdout)["results"]) == 5
+    slow = "sklearn scipy numba cv2 joblib PIL sqlite3 pydantic rich onnxruntime safetensors"
+    assert not set(slow.split()) & set(done.stderr.split())
