@@ -12,6 +12,7 @@ import glob
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from patchbag.collection.files import Status, entry_status
@@ -66,7 +67,7 @@ def walk(
         inside = waiting.pop()
         try:
             with os.scandir(os.path.join(root, inside[:-1]) if inside else root) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+                entries = sorted(found, key=attrgetter("name"))
         except OSError as error:
             if onerror is not None:
                 onerror(error)
