@@ -16,6 +16,7 @@ from patchbag import (
     DenseSIFT,
     FisherVector,
     GaussianProcessClassifier,
+    LatentFisherVector,
     LinearClassifier,
     Normalizer,
     ReferenceWeights,
@@ -26,8 +27,12 @@ from patchbag.classifiers import linear
 from patchbag.classifiers.gaussian_process import evidence
 from patchbag.classifiers.hinge import hinge_machines
 from patchbag.device import like, prefetch, to_device, to_host
+from patchbag.encodings import latent_dense
+from patchbag.encodings.latent_fisher import BLOCKS
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.dense import segment_products
+from patchbag.mixture.parameters import check_parameters
+from patchbag.mixture.statistics import Statistics
 from patchbag.recipes import RECIPES, make_recipe
 from patchbag.runtime import runtime_context
 
@@ -171,6 +176,26 @@ def test_a_linear_classifier_of_tensors_keeps_numpy_arrays(torch, monkeypatch, l
         found.predict(torch.asarray(X[:, 1:]))
     with pytest.raises(ValueError, match="not finite"):
         LinearClassifier().fit(torch.asarray(np.full((4, 2), np.nan)), [0, 0, 1, 1])
+
+
+@pytest.mark.filterwarnings("ignore:the latent mixture")  # few iterations
+@pytest.mark.parametrize("per_cell", [True, False])
+def test_the_latent_mixture_of_tensors_is_that_of_arrays(torch, monkeypatch, per_cell):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(latent_dense, "VALUES", 700)  # several parts
+    universal = check_parameters(rng.dirichlet(np.ones(5)), rng.normal(size=(5, 6)), np.ones((5, 6)))
+    s0, at = rng.gamma(1, 3, (40, 3, 5)), rng.normal(size=(40, 3, 5, 6))
+    arrays = [a.astype(np.float32) for a in (s0, s0[..., None] * at, s0[..., None] * (at**2 + 0.5))]
+    here, there = (
+        LatentFisherVector(per_cell=per_cell, count_scale=0.5, max_iter=20).fit(Statistics(*given, universal))
+        for given in (arrays, [torch.asarray(a) for a in arrays])
+    )
+    assert np.allclose(there.free_energy_, here.free_energy_, rtol=1e-9)
+    for blocks in (BLOCKS, ("m", "b"), ("alpha",)):
+        here.blocks = blocks
+        expected = here.transform(Statistics(*arrays, universal))
+        found = here.transform(Statistics(*(torch.asarray(a) for a in arrays), universal))
+        assert type(found) is torch.Tensor and np.allclose(to_host(found), expected, atol=1e-6)
 
 
 # of several channels, of sets that are compared with each other on the CPU, and one that takes its time

@@ -31,6 +31,10 @@ def test_writers_that_are_killed_lose_nothing():
     run("kills", 12)
 
 
+def test_labels_that_the_page_acknowledged_survive_kills():
+    run("page", 5)
+
+
 def test_a_process_that_dies_is_counted_and_the_next_case_is_run(tmp_path):
     import campaign
 

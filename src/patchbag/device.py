@@ -54,15 +54,24 @@ def to_device(a: Any) -> Any:
     import torch
 
     a = a if a.dtype.kind in "fi" or a.dtype == np.uint8 else a.astype(np.float32)
-    locked = name != "torch" and a.nbytes <= LOCKED_BYTES
-    staged = torch.empty(a.shape, dtype=getattr(torch, a.dtype.name), pin_memory=locked)
-    np.copyto(staged.numpy(), a)
-    return staged if name == "torch" else staged.to(name, non_blocking=locked)
+    return _send(a, getattr(torch, a.dtype.name), "cpu" if name == "torch" else name)
+
+
+def _send(a: np.ndarray, dtype: Any, where: Any) -> Any:
+    """A tensor; on its way to a GPU it is in page-locked memory, so that nobody waits for what the GPU does before."""
+    import torch
+
+    locked = str(where) != "cpu" and a.nbytes <= LOCKED_BYTES
+    staged = torch.empty(a.shape, dtype=dtype, pin_memory=locked)
+    np.copyto(staged.numpy(), a, casting="same_kind")
+    return staged.to(where, non_blocking=locked)
 
 
 def like(a: Any, other: Any) -> Any:
     """The array with the dtype of another, and where that one lies."""
     xp = array_namespace(other)
+    if getattr(other, "is_cuda", False) and is_numpy_array(a):
+        return _send(a, other.dtype, other.device)
     return xp.asarray(a, dtype=other.dtype, device=device(other))
 
 

@@ -284,8 +284,14 @@ def parallel_map(
                 results.close()
 
 
-def parallel_njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``numba.njit(parallel=True, ...)`` whose loops take as many threads as there are workers in the context."""
+def parallel_njit(
+    *, turns: Callable[..., int] | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``numba.njit(parallel=True, ...)`` whose loops take as many threads as there are workers in the context.
+
+    ``turns`` of the parallel loop, from its arguments, where they may be fewer: a thread without work is waited for
+    nevertheless, which takes milliseconds when BLAS has just used the core.
+    """
     import numba
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -296,7 +302,7 @@ def parallel_njit(**options: Any) -> Callable[[Callable[..., Any]], Callable[...
         @wraps(function)
         def run(*arguments: Any) -> Any:
             before = numba.get_num_threads()
-            numba.set_num_threads(min(count_workers(), most))
+            numba.set_num_threads(min(count_workers(), most, max(1, turns(*arguments)) if turns else most))
             try:
                 return compiled(*arguments)
             finally:

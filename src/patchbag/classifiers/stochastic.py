@@ -40,7 +40,7 @@ from patchbag.classifiers.targets import one_column_a_class, one_machine_a_class
 from patchbag.declared import Declared, floats, integer, labels, real, size
 from patchbag.records import require_finite
 from patchbag.registry import storable
-from patchbag.runtime import check_random_state, parallel_njit
+from patchbag.runtime import check_random_state, parallel_njit, runtime_context
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
 TUNING = 5000
@@ -48,11 +48,17 @@ BLOCK = (32, 64)  # samples, as many as classes within these limits
 STRIPE = 64  # neighbouring rows that are read together
 CHUNK = 32  # stripes
 CLASSES = 64  # that a worker of the compiled loops takes together
+THREADED = 1 << 23  # multiplications of a block from which on threads gain more than their meetings cost
 SMALLEST = 1e-9
 DENSE = 0.05  # share of entries from which on a dense product is the faster one
 
 
-@parallel_njit(cache=True, nogil=True)
+def _parts(A: np.ndarray, *_: Any) -> int:
+    """Of the classes, each for one worker."""
+    return -(-A.shape[1] // CLASSES)
+
+
+@parallel_njit(turns=_parts, cache=True, nogil=True)
 def _descend(scores, gram, targets, lam, start, t0, A, B):  # pragma: no cover - compiled
     """Steps on the samples of a block; ``scores (b, C)`` under the weights before it, overwritten.
 
@@ -94,8 +100,8 @@ def multiples(start: int, t0: float, b: int) -> tuple[float, float, float]:
     return s, p, q
 
 
-@parallel_njit(cache=True, nogil=True)
-def _sparse_scores(data, indices, starts, V, scores):  # pragma: no cover - compiled
+@parallel_njit(turns=_parts, cache=True, nogil=True)
+def _sparse_scores(scores, data, indices, starts, V):  # pragma: no cover - compiled
     """Add X V to ``scores (b, C)``, for ``V (D, C)``."""
     n = V.shape[1]
     for part in prange((n + CLASSES - 1) // CLASSES):
@@ -108,8 +114,8 @@ def _sparse_scores(data, indices, starts, V, scores):  # pragma: no cover - comp
                     row[c] += data[p] * weight[c]
 
 
-@parallel_njit(cache=True, nogil=True)
-def _sparse_update(data, indices, starts, A, V, B, U):  # pragma: no cover - compiled
+@parallel_njit(turns=_parts, cache=True, nogil=True)
+def _sparse_update(A, V, B, U, data, indices, starts):  # pragma: no cover - compiled
     """Add X'A to V and X'B to U, for the classes that have something to add."""
     n = V.shape[1]
     for part in prange((n + CLASSES - 1) // CLASSES):
@@ -244,9 +250,10 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
             codes = 1 - codes  # the one machine is that of the second class: its targets are 0
         # inner products within a block cost as many operations as the scores of so many classes
         block = int(np.clip(self.weights_.shape[1], *BLOCK))
-        for start in range(0, len(order), block):
-            rows = order[start : start + block]
-            self._step(X[rows].astype(np.float32), codes[rows])
+        with runtime_context(n_jobs=1 if block * self.weights_.size < THREADED else None):
+            for start in range(0, len(order), block):
+                rows = order[start : start + block]
+                self._step(X[rows].astype(np.float32), codes[rows])
 
     def _step(self, X: Any, codes: np.ndarray) -> None:
         t0 = 1.0 / (self.alpha_ * np.sqrt(1.0 / np.sqrt(self.alpha_)))
@@ -255,7 +262,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         V, U = self.weights_[:-1], self.averages_[:-1]
         if sparse.issparse(X) and X.nnz < DENSE * b * X.shape[1]:
             scores = np.zeros((b, n), np.float32)
-            _sparse_scores(X.data, X.indices, X.indptr, V, scores)
+            _sparse_scores(scores, X.data, X.indices, X.indptr, V)
             gram = (X @ X.T).toarray()
         else:
             full = X.toarray() if sparse.issparse(X) else X
@@ -271,7 +278,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         B -= v * A
         B /= u
         if sparse.issparse(X):
-            _sparse_update(X.data, X.indices, X.indptr, A, V, B, U)
+            _sparse_update(A, V, B, U, X.data, X.indices, X.indptr)
         else:
             more = X.T @ both
             V += more[:, :n]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from patchbag.bags import Bags
-from patchbag.collection.shard import file_status
+from patchbag.collection.files import file_status
 from patchbag.collection.store import Store
 from patchbag.features.extraction import Extraction, Failure, FeatureExtractor, Progress, check_on_error
 

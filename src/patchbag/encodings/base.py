@@ -24,7 +24,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Declared, Either, Part, Shape
-from patchbag.device import to_host
+from patchbag.device import lies_elsewhere, to_host
 from patchbag.mixture.statistics import Statistics
 from patchbag.records import as_floats, require_finite
 from patchbag.registry import Storable
@@ -52,8 +52,8 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
     """Base of the encodings of :class:`Statistics`.
 
     An encoding that ``uses_moments`` is relative to the universal mixture, which the statistics must know; the others
-    accept arrays of counts too.  One that ``learns`` a model of the training images runs on NumPy alone and needs the
-    cells it was fitted on; the others run wherever the statistics lie.
+    accept arrays of counts too.  One that ``learns`` a model of the training images needs the cells it was fitted on,
+    and runs on NumPy alone unless it ``stays``, as the others do, wherever the statistics lie.
 
     Attributes
     ----------
@@ -63,6 +63,7 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
 
     uses_moments: ClassVar[bool] = False
     learns: ClassVar[bool] = False
+    stays: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     # models of version 0.1 have one or the other
@@ -132,7 +133,7 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
         if not isinstance(X, Statistics):
             raise TypeError(f"expected Statistics (from UniversalStatistics or collect), got {type(X).__name__}")
         arrays = {name: as_floats(a) for name, a in X.arrays().items()}
-        if self.learns:
+        if self.learns and not (self.stays and lies_elsewhere(X.s0)):
             arrays = {name: np.ascontiguousarray(to_host(a)) for name, a in arrays.items()}
         s0, s1, s2 = arrays.values()
         if s0.ndim not in (2, 3) or 0 in s0.shape or s1.shape != s2.shape or s1.shape[:-1] != s0.shape:

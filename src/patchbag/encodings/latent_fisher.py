@@ -36,6 +36,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from array_api_compat import array_namespace
 from numba import njit, prange
 from scipy.special import digamma as _digamma
 from sklearn.base import _fit_context
@@ -44,6 +45,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import as_bags
 from patchbag.declared import Declared, Many, Part, integer, real
+from patchbag.device import lies_elsewhere, to_host
+from patchbag.encodings import latent_dense
 from patchbag.encodings.base import SomeOf, StatisticsTransformer
 from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, infer_bag, posterior_entry
 from patchbag.encodings.polya import polya_gradient
@@ -95,7 +98,7 @@ def _gradients(s0, s1, s2, scale, prior, kept, start, out):
 
 def latent_gradient(
     s0: Any, s1: Any, s2: Any, prior: LatentPrior, count_scale: float = 1.0, blocks: Sequence[str] = BLOCKS
-) -> np.ndarray:
+) -> Any:
     """Gradient of F with respect to the hyper-parameters (eq. 10-14).
 
     Parameters
@@ -109,6 +112,9 @@ def latent_gradient(
     -------
     (n, C, width), width K(1 + 4D) with all blocks; the dtype of ``s1``
     """
+    if lies_elsewhere(s1):
+        parts = prior.m, prior.beta, prior.a, prior.b
+        return latent_dense.gradients(s0, s1, s2, float(count_scale), prior.alpha, parts, blocks)
     K, D = prior.m.shape[1:]
     start = K if "alpha" in blocks else 0
     kept = np.array([j for j, name in enumerate(BLOCKS[1:]) if name in blocks], dtype=np.int64)
@@ -150,6 +156,7 @@ class LatentFisherVector(StatisticsTransformer):
 
     uses_moments = True
     learns = True
+    stays = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "blocks": [SomeOf(set(BLOCKS))],
         "count_scale": [Interval(Real, 0, None, closed="neither")],
@@ -180,18 +187,19 @@ class LatentFisherVector(StatisticsTransformer):
 
     def _fit(self, statistics: Statistics, start: LatentPrior | None = None) -> None:
         s1, s2 = statistics.s1, statistics.s2
-        s0 = statistics.s0.astype(s1.dtype, copy=False)  # moments far from the origin are in double precision
-        total = s0.sum(dtype=np.float64)
-        first, second = (s.sum(axis=(0, 1, 2), dtype=np.float64) / total for s in (s1, s2))
+        xp = array_namespace(s1)
+        s0 = xp.astype(statistics.s0, s1.dtype, copy=False)  # moments far from the origin are in double precision
+        total = float(xp.sum(s0, dtype=xp.float64))
+        first, second = (to_host(xp.sum(s, axis=(0, 1, 2), dtype=xp.float64)) / total for s in (s1, s2))
         # as in the universal mixture: a component's variance cannot vanish beside the data's
         floor = np.maximum(1e-6 * (second - first**2), 1e-12)
-        start = start or starting_prior(s0, statistics.universal, s0.shape[1] if self.per_cell else 1)
+        start = start or starting_prior(to_host(s0), statistics.universal, s0.shape[1] if self.per_cell else 1)
         options = float(self.count_scale), self.max_iter, self.tol, floor
         self.prior_, self.free_energy_ = fit_prior(s0, s1, s2, start, *options)
         self.n_iter_ = len(self.free_energy_) - 1
 
-    def _encode(self, statistics: Statistics) -> np.ndarray:
-        s0 = statistics.s0.astype(statistics.s1.dtype, copy=False)
+    def _encode(self, statistics: Statistics) -> Any:
+        s0 = array_namespace(statistics.s0).astype(statistics.s0, statistics.s1.dtype, copy=False)
         return latent_gradient(s0, statistics.s1, statistics.s2, self.prior_, self.count_scale, self.blocks)
 
 

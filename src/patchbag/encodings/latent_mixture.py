@@ -48,6 +48,8 @@ from scipy.special import gammaln, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from patchbag.declared import NOT_ZERO, Declared, floats
+from patchbag.device import lies_elsewhere, to_host
+from patchbag.encodings import latent_dense
 from patchbag.encodings.base import pool_cells
 from patchbag.encodings.conjugate import LARGEST, fit_gamma, fit_polya
 from patchbag.registry import storable
@@ -160,9 +162,13 @@ def em_step(
     value : (P, K, D)
     """
     models, K, D = prior.m.shape
-    by_component = np.zeros((models, K, 6, D))
-    _expectations(s0, s1, s2, scale, np.stack([prior.m, prior.beta, prior.a, prior.b]), by_component)
-    sums = by_component.transpose(2, 0, 1, 3)
+    parts = prior.m, prior.beta, prior.a, prior.b
+    if lies_elsewhere(s1):
+        sums = latent_dense.expectations(s0, s1, s2, scale, parts)
+    else:
+        by_component = np.zeros((models, K, 6, D))
+        _expectations(s0, s1, s2, scale, np.stack(parts), by_component)
+        sums = by_component.transpose(2, 0, 1, 3)
     n = s0.shape[0] * s0.shape[1] // models
     constants = prior.a * np.log(prior.b) - gammaln(prior.a) + 0.5 * np.log(prior.beta)
     value = sums[5] + n * constants
@@ -191,7 +197,7 @@ def fit_prior(
     Parameters
     ----------
     s0 : (n, C, K) float32 or float64, C-contiguous
-    s1, s2 : (n, C, K, D)
+    s1, s2 : (n, C, K, D), where s0 is: on a GPU all passes over them run there (``latent_dense``)
     initial : with P = C for one model a cell, or P = 1 for one model
     tol : stop when F rises by less than this times its size in two iterations
     floor : smallest variance b/a, a number or (D,)
@@ -201,7 +207,7 @@ def fit_prior(
     prior : LatentPrior
     history : F after each iteration, without the constants (entropy and ln 2 pi)
     """
-    parts = zip(pool_cells(s0, len(initial.m) > 1), initial.alpha)
+    parts = zip(pool_cells(to_host(s0), len(initial.m) > 1), initial.alpha)
     alpha = np.stack([fit_polya(scale * part, start) for part, start in parts])
     at = np.stack([initial.m, np.log(initial.beta), np.log(initial.a), np.log(initial.b)])
     target, best = em_step(s0, s1, s2, scale, initial, floor)

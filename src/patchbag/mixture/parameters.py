@@ -88,6 +88,18 @@ class GaussianParameters:
         log_volume = np.log(2 * np.pi * self.variances).sum(axis=1)
         return log_weights - 0.5 * ((m * m / v).sum(axis=1) + log_volume)
 
+    @cached_property
+    def for_densities(self) -> np.ndarray:
+        """[center | 1/scale | projection, component after component | bias] in float32, for a kernel of a GPU."""
+        parts = self.center, 1 / self.scale, self.projection.T, self.bias
+        return np.concatenate([a.ravel() for a in parts]).astype(np.float32)
+
+    @cached_property
+    def for_gradients(self) -> np.ndarray:
+        """[means | 1/σ | 1/√weights, zero for a weight of zero] in float32, for a kernel of a GPU."""
+        roots = np.divide(1.0, np.sqrt(self.weights), out=np.zeros(len(self.weights)), where=self.weights > 0)
+        return np.concatenate([a.ravel() for a in (self.means, 1 / np.sqrt(self.variances), roots)]).astype(np.float32)
+
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
         # what overflows here would be NaN in every density

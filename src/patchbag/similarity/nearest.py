@@ -36,6 +36,8 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 from scipy.special import digamma
 
+from patchbag.similarity import nearest_triton
+
 TILE = 128
 BLOCK = 16
 TREE_DIMENSION = 3
@@ -132,8 +134,10 @@ def kth_distances_to_many(x: Any, y: Any, k: int) -> Any:
     """Distance of every row of ``x (n, d)`` to its k-th nearest row of each of ``y (r, m, d)``: (r, n).
 
     For arrays of any library: one product, of whose numbers the k smallest are in the k blocks with the smallest
-    minima, so that all are read once and few are sorted.
+    minima, so that all are read once and few are sorted.  CUDA tensors go to ``nearest_triton``.
     """
+    if nearest_triton.usable(x, y):
+        return nearest_triton.kth_distances(x, y, k)
     xp = array_namespace(x, y)
     r, m, d = y.shape
     n, mean, where = x.shape[0], xp.mean(x, axis=0), device(x)
