@@ -71,6 +71,7 @@ ARRAYS: dict[str, Change] = {
     "two values": lambda a: np.where(a > np.median(a), 1.0, 0.0),
 }
 SAMPLES = ("none", "one", "two", "one class", "mixed labels", "labels of floats")
+ONE = "one descriptor per bag"
 
 
 def _read_only(a: np.ndarray) -> np.ndarray:
@@ -99,9 +100,11 @@ def prepare() -> campaign.Case:
     from numba.core.errors import NumbaError
 
     import test_estimators
+    from patchbag import Bags
 
     names = [name for name in test_estimators.CASES if name not in ("DeepPatches", "Channel")]
     pairs = [(name, extreme) for name in names for extreme in (*ARRAYS, *SAMPLES)]
+    pairs += [(name, ONE) for name in names if test_estimators.CASES[name][1] is test_estimators.make_bags]
 
     def case(seed: int) -> str:
         (name, extreme), turn = pairs[seed % len(pairs)], seed // len(pairs)
@@ -116,6 +119,8 @@ def prepare() -> campaign.Case:
                 elif extreme in ("none", "one", "two"):
                     n = ("none", "one", "two").index(extreme)
                     X, y = (X[:n, :n] if pairwise else X[:n]), y[:n]
+                elif extreme == ONE:
+                    X = Bags.from_list([bag[:1] for bag in X], [np.zeros((1, 2))] * len(X))
                 elif extreme == "one class":
                     y = np.full(len(y), "a")
                 else:
