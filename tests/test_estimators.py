@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -270,3 +271,10 @@ def test_single_and_double_precision_agree(name):
     first, second = (answer(make().fit(bags), bags) for bags in (double, single))
     scale = np.abs(first).max()
     np.testing.assert_allclose(second, first, atol=2e-3 * scale)
+
+
+def test_parts_of_forged_models_that_are_not_fitted_or_have_no_weights_are_errors_of_ours():
+    with pytest.raises(NotFittedError):
+        patchbag.MulticlassLeveragedNeighbors().predict_proba(make_vectors())
+    with pytest.raises(ValueError, match="weights must be 4 numbers"):
+        patchbag.SMPSimilarity(weights=[]).fit(make_patches())
