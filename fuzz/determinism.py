@@ -35,7 +35,7 @@ def digests(recipes: list[str], workers: int) -> dict[str, str]:
 
     warnings.simplefilter("ignore")
     names = [name for name in sorted(ANGLES) for _ in range(4)]
-    images = [texture(name, seed, 48) for seed, name in enumerate(names)]
+    images = [texture(name, seed, 72) for seed, name in enumerate(names)]
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for recipe in recipes:
@@ -67,9 +67,12 @@ def main(arguments: list[str]) -> int:
     from patchbag.recipes import RECIPES
 
     found = compare(arguments or sorted(RECIPES))
+    wrong = 0
     for recipe, given in found.items():
-        print(f"{recipe:16} {'the same' if len(set(given)) == 1 else 'DIFFERENT'} {' '.join(sorted(set(given)))}")
-    return int(any(len(set(given)) > 1 for given in found.values()))
+        what = "DIFFERENT" if len(set(given)) > 1 else "NOT TRAINED" if ":" in given[0] else "the same"
+        wrong += what != "the same"
+        print(f"{recipe:16} {what} {' '.join(sorted(set(given)))}")
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
