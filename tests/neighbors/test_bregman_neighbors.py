@@ -174,7 +174,7 @@ def test_the_graph_finds_almost_all_neighbours_with_few_divergences(divergence, 
 
 
 @pytest.mark.parametrize("options", [{}, {"max_leaves": 3}])
-@pytest.mark.parametrize("algorithm", ["graph", "ball", "vantage"])
+@pytest.mark.parametrize("algorithm", ["graph", "ball", "vantage", "brute"])
 def test_one_row_finds_what_a_batch_finds(algorithm, options):
     model = BregmanNeighbors(4, side="symmetric", algorithm=algorithm, random_state=0, **options).fit(X)
     for _ in range(2):

@@ -78,15 +78,14 @@ class NeighborIndex:
     costs : (a, b, s, t) in seconds, None where nothing was timed
     """
 
-    _row_search: RowSearch | None = None
-
     def __init__(self, points: Points, plan: Plan, random_state: np.random.RandomState) -> None:
         self.points, self.plan, self.removed = points, plan, 0
         self._grow(random_state)
 
     def _grow(self, random_state: np.random.RandomState) -> None:
         points, plan = self.points, self.plan
-        self.covered, self._row_search = len(points), None
+        self.covered = len(points)
+        self._row_searches: dict[str, RowSearch] = {}
         self.tree: Tree | None = None
         self.leaves: Leaves | None = None
         self.graph: Graph | None = None
@@ -130,7 +129,7 @@ class NeighborIndex:
         ones = [rows[i : i + 1] for i in range(min(SINGLES, len(rows)))]
 
         def answer(algorithm: str, some: np.ndarray) -> None:
-            if algorithm == "brute" or len(some) > 1 or self.search_row(some, k) is None:
+            if len(some) > 1 or self.search_row(some, k, algorithm) is None:
                 clean = self.points.form.clean(some)  # which they are, but no query is
                 self._search(self.points.ask(clean, clean), k, algorithm, 1)
 
@@ -153,7 +152,7 @@ class NeighborIndex:
     def add(self, rows: np.ndarray, random_state: np.random.RandomState) -> None:
         """Take in cleaned rows, which get the next numbers."""
         self.points = self.points.joined(Points.prepare(self.points.form, rows, like=self.points))
-        self._row_search = None
+        self._row_searches = {}
         outside = len(self.points) - self.covered
         if self.algorithm == "sample" or (self.tree is not None and outside > OUTSIDE * len(self.points)):
             self._grow(random_state)
@@ -163,14 +162,14 @@ class NeighborIndex:
         bias = np.array(self.points.bias)
         bias[indices] = np.inf
         self.removed = int(np.isinf(bias).sum())
-        self.points, self._row_search = replace(self.points, bias=bias), None
+        self.points, self._row_searches = replace(self.points, bias=bias), {}
         if self.tree is not None:
             self.tree = self.tree._replace(bias=bias[self.tree.order])
         if self.sample is not None:
             self.sample = np.setdiff1d(self.sample, indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_row_search"}  # compiled here
+        return self.__dict__ | {"_row_searches": {}}  # compiled here
 
     def n_live(self) -> int:
         """Points that can be found."""
@@ -183,15 +182,19 @@ class NeighborIndex:
         fixed, product, start, tree = self.costs
         return "ball" if start + tree * m < fixed + product * m else "brute"
 
-    def search_row(self, X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def search_row(
+        self, X: np.ndarray, k: int, algorithm: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """The answer to one row X (1, d), contiguous float64, not cleaned; None where :meth:`search` has to answer."""
-        if self.tree is None or self.points.form.generator.root is not None or self.choose(1) == "brute":
+        form, plan = self.points.form, self.plan
+        if self.sample is not None or form.inner.code is None or form.generator.root is not None:
             return None
-        if self._row_search is None:
-            self._row_search = RowSearch(
-                self.points, self.tree, self.leaves, self.graph, self.plan.max_leaves, self.covered
-            )
-        return self._row_search(X, k, self.plan.beam)
+        algorithm = self.choose(1) if algorithm is None else algorithm
+        if algorithm not in self._row_searches:
+            plain = algorithm == "brute" or self.tree is None
+            others = () if plain else (self.tree, self.leaves, self.graph, plan.max_leaves, self.covered)
+            self._row_searches[algorithm] = RowSearch(self.points, *others)
+        return self._row_searches[algorithm](X, k, plan.beam)
 
     def search(self, queries: Queries, k: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Divergences (m, k), indices (m, k) and statistics (m, 2): divergences computed and leaves opened."""
@@ -266,6 +269,7 @@ class NeighborIndex:
             index.leaves = Leaves(**some("leaves")) if some("leaves") else None
             index.graph = Graph(**some("graph")) if some("graph") else None
             index.sample = arrays.get("sample")
+            index._row_searches = {}
             index.covered, index.algorithm = state["covered"], state["algorithm"]
             costs = state["costs"]  # three in older files
             index.costs = None if costs is None else (*costs[:2], *costs[2:-1], *([0.0] * (4 - len(costs))), costs[-1])
