@@ -10,8 +10,9 @@ Which algorithm answers is a matter of speed alone, except for those that are ap
 * ``sample``: a random sample, approximate (``sampling``);
 * ``auto``: ``ball`` where ``max_leaves`` is given; else ``brute`` or the exact ball tree, whichever is faster for as
   many queries as are asked.  Both are timed when the index is made, on points of its own, because how much a tree can
-  leave out depends on the data: products cost a + b·m for m queries, a tree s + t·m.  Both find the same neighbours, so
-  that a choice by the clock changes no result.
+  leave out depends on the data: products cost a + b·m for m queries, a tree s + t·m; one query alone goes another
+  way (``row_search``) and is timed by itself.  Both find the same neighbours, so that a choice by the clock changes no
+  result.
 
 Points can be added and taken out.  Points that are in no tree yet are searched by products, until they are a tenth of
 all; then the tree is made anew.  Points keep their numbers when others are taken out.
@@ -75,7 +76,7 @@ class NeighborIndex:
     covered : points from this one on are in no tree
     removed : number of points that were taken out
     tree, leaves, graph, sample : None where the algorithm has none
-    costs : (a, b, s, t) in seconds, None where nothing was timed
+    costs : (a, b, s, t) and those of one query in seconds, None where nothing was timed
     """
 
     def __init__(self, points: Points, plan: Plan, random_state: np.random.RandomState) -> None:
@@ -122,11 +123,11 @@ class NeighborIndex:
                     self.costs = self._time(live)
 
     def _time(self, live: np.ndarray) -> tuple[float, ...]:
-        """Seconds of products, then of the tree: for no query, and per query."""
+        """Seconds of products, then of the tree: for no query and per query of a batch; and for one query of both."""
         # a point is its own nearest one, which no query has
         k = min(self.plan.n_neighbors + 1, len(live))
         rows = self.points.rows[live[:: max(len(live) // ROWS, 1)][:ROWS]]
-        ones = [rows[i : i + 1] for i in range(min(SINGLES, len(rows)))]
+        ones, pairs = ([rows[i : i + m] for i in range(0, min(SINGLES, len(rows)), m)] for m in (1, 2))
 
         def answer(algorithm: str, some: np.ndarray) -> None:
             if len(some) > 1 or self.search_row(some, k, algorithm) is None:
@@ -142,12 +143,13 @@ class NeighborIndex:
                 seconds[at] = time.process_time() - started
             return float(seconds.min(axis=0).mean())
 
-        costs: list[float] = []
+        costs, alone = [], []
         for algorithm, size in (("brute", ROWS), ("ball", PROBES)):
-            single, batch = clock(algorithm, ones), clock(algorithm, [rows[:size]])
-            slope = max(batch - single, 0.0) / max(len(rows[:size]) - 1, 1)
-            costs += [single - slope, slope]
-        return tuple(costs)
+            pair, batch = clock(algorithm, pairs), clock(algorithm, [rows[:size]])
+            slope = max(batch - pair, 0.0) / max(len(rows[:size]) - 2, 1)
+            costs += [pair - 2 * slope, slope]
+            alone.append(clock(algorithm, ones))
+        return (*costs, *alone)
 
     def add(self, rows: np.ndarray, random_state: np.random.RandomState) -> None:
         """Take in cleaned rows, which get the next numbers."""
@@ -179,8 +181,9 @@ class NeighborIndex:
         """The algorithm for m queries."""
         if self.costs is None:
             return self.algorithm
-        fixed, product, start, tree = self.costs
-        return "ball" if start + tree * m < fixed + product * m else "brute"
+        fixed, product, start, tree, *alone = self.costs
+        products, leaves = alone if m == 1 else (fixed + product * m, start + tree * m)
+        return "ball" if leaves < products else "brute"
 
     def search_row(
         self, X: np.ndarray, k: int, algorithm: str | None = None
@@ -271,8 +274,11 @@ class NeighborIndex:
             index.sample = arrays.get("sample")
             index._row_searches = {}
             index.covered, index.algorithm = state["covered"], state["algorithm"]
-            costs = state["costs"]  # three in older files
-            index.costs = None if costs is None else (*costs[:2], *costs[2:-1], *([0.0] * (4 - len(costs))), costs[-1])
+            costs = state["costs"]  # of older files: no start, nothing of one query
+            if costs is not None and len(costs) < 6:
+                fixed, product, *start, tree = costs
+                costs = [fixed, product, sum(start), tree, fixed + product, sum(start) + tree]
+            index.costs = None if costs is None else tuple(costs)
             return index, manifest["about"]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{path} is damaged: its manifest does not describe an index ({error})") from error
