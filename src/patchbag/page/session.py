@@ -234,9 +234,10 @@ class Page:
             doubt = columns_of(self.model, len(self.album))[1]
         return choose_pool(ids, labelled, doubt[ids], self._turn, self.seed, POOL)
 
-    def _draw_pool(self, labels: int) -> None:
-        """Make the pool of a large folder anew, others by chance."""
-        self._turn, self._drawn_at = self._turn + 1, labels
+    def _draw_pool(self, labels: int, others: bool = True) -> None:
+        """Make the pool of a large folder anew, with others by chance or the same."""
+        if others:
+            self._turn, self._drawn_at = self._turn + 1, labels
         self.task("comparing images", self._make_pool)
 
     # --- descriptions ------------------------------------------------------------------------------------------------
@@ -300,8 +301,8 @@ class Page:
         pool = self.model.pool
         if self.model.rest is not None and pool is not None:
             labelled = (self.album.label >= 0) & ~self.album.gone
-            if lags(int(labelled.sum()), int(labelled[pool.ids].sum()), POOL):
-                self.task("comparing images", self._make_pool)
+            if lags(n := int(labelled.sum()), int(labelled[pool.ids].sum()), POOL):
+                self._draw_pool(n, is_due(n, self._drawn_at))
         if updates:
             self.events.publish("labels", news)
         else:
