@@ -135,7 +135,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 # answer with neighbours
 BASES = {"FeatureExtractor", "Kernel", "StatisticsTransformer"}
 OTHERS = {"ActiveLearner", "BregmanNeighbors", "Categorizer", "GaussianProcessQuery", "ImageClusters", "MultilabelSVM"}
-OTHERS |= {"PoolLearner"}
+OTHERS |= {"FaissSearch", "PoolLearner"}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the counts vary no more than independent draws"),

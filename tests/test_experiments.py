@@ -158,6 +158,15 @@ def test_results_are_written_as_json_and_plot(tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_confusions_beside_curves_are_a_plot_of_their_own(tmp_path):
+    runs = [{"name": f"a, {x}", "series": "a", "x": x, "mean": 50.0 + x, "std": 1.0} for x in (0.1, 1.0)]
+    runs += [{"name": "b", "mean": 60.0, "std": 1.0, "confusion": [[3, 1], [0, 4]], "classes": ["x", "y"]}]
+    both = write_results({"name": "one", "runs": runs, "plot": "confusion", "axis": "share"}, tmp_path)
+    assert [p.name for p in both] == ["one.json", "one.png", "one-confusion.png"] and all(p.is_file() for p in both)
+    alone = write_results({"name": "two", "runs": runs[2:], "plot": "confusion"}, tmp_path)
+    assert [p.name for p in alone] == ["two.json", "two.png"] and alone[1].stat().st_size > 1000
+
+
 def test_missing_experiments_and_data_are_clear_errors(tmp_path):
     with pytest.raises(ExperimentError, match="there is no experiment 'liu2011/x'; there are"):
         load_experiment("liu2011/x")

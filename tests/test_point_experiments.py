@@ -9,6 +9,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from patchbag.experiments import ExperimentError, load_experiment, run_experiment, write_results
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.planes import CENTRES, VARIANCE, BayesRule
+from patchbag.experiments.runs import CLASSIFIERS
+from patchbag.runtime import runtime_context
 
 
 def draw(n, rng):
@@ -47,6 +49,22 @@ def test_condensed_examples_classify_all_training_examples_right():
     np.testing.assert_array_equal(plain.predict(X), y)
     np.testing.assert_array_equal(model.predict(X), y)
     assert set(CondensedNeighbors(random_state=1).fit(X, y).prototypes_) != set(model.prototypes_)
+
+
+@pytest.mark.parametrize(
+    "name", ["knn", "mlnn", "unn", "condensed-nn", "metric-knn", "metric-mlnn", "plsa-knn", "rbf-svm"]
+)
+@pytest.mark.filterwarnings("ignore:.*(onverge|iteration)")
+def test_partners_of_the_boosted_neighbours_tell_classes_apart(name):
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    X = rng.dirichlet(np.ones(70), 200) * np.where(y[:, None], np.linspace(0.2, 1, 70), np.linspace(1, 0.2, 70))
+    found = []
+    for _ in range(2):
+        with runtime_context(seed=0):
+            found.append(CLASSIFIERS[name]().fit(X[:120], y[:120]).predict(X))
+    assert np.mean(found[0][120:] == y[120:]) > 0.7
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("name", ["figure4_5", "figure4_8", "figure5_4"])

@@ -18,7 +18,10 @@ from .classifiers.linear import LinearClassifier as LinearClassifier
 from .classifiers.multilabel import MultilabelSVM as MultilabelSVM
 from .classifiers.pool import PoolClassifier as PoolClassifier
 from .classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors as MulticlassLeveragedNeighbors
+from .classifiers.prototypes.search import FaissSearch as FaissSearch
 from .classifiers.prototypes.universal import UniversalNearestNeighbors as UniversalNearestNeighbors
+from .classifiers.prototypes.witnesses import deciding_images as deciding_images
+from .classifiers.prototypes.witnesses import kept_images as kept_images
 from .classifiers.sparse_logistic import SparseLogisticClassifier as SparseLogisticClassifier
 from .classifiers.stochastic import StochasticLinearClassifier as StochasticLinearClassifier
 from .collection import Collection as Collection

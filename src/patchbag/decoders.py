@@ -16,20 +16,23 @@ decoded in a process of its own, which is stopped when it takes too long (:mod:`
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from PIL import Image, UnidentifiedImageError
-
-from patchbag.replacing import locked
 from patchbag.runtime import SharedContext
+
+if TYPE_CHECKING:  # Pillow is imported where a file is read: who only asks which names are images does not wait for it
+    from PIL import Image
+
+for _decoder in ("PIL", "tifffile"):  # what they remark on in damaged files is for a program's log, not for a terminal
+    logging.getLogger(_decoder).addHandler(logging.NullHandler())
 
 
 class ImageError(ValueError):
@@ -92,6 +95,8 @@ def count_scans(image: Image.Image, file: Any) -> int:
 @cache
 def known_formats() -> list[str]:
     """Those that this installation can read."""
+    from PIL import Image
+
     Image.init()
     try:
         import pillow_heif
@@ -114,6 +119,9 @@ def in_turn(size: int) -> Iterator[None]:
 
 def _take(shares: int, held: ExitStack) -> None:
     import fcntl
+    import tempfile
+
+    from patchbag.replacing import locked
 
     folder = Path(tempfile.gettempdir()) / f"patchbag-turns-{os.getuid()}"  # of the machine, whose memory it is
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -139,6 +147,8 @@ def _take(shares: int, held: ExitStack) -> None:
 
 @contextmanager
 def _without_limit() -> Iterator[None]:
+    from PIL import Image
+
     before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
         yield
@@ -170,6 +180,8 @@ def opened(path: Path, name: str) -> Any:
 
 def identified(file: Any, name: str) -> Image.Image:
     """The picture in a file, of which only the header is read."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with unlimited:
             return Image.open(file, formats=known_formats())

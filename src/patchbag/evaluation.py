@@ -256,8 +256,8 @@ def _run_split(
     if names is not None and isinstance(model[-1], LeveragedNeighbors):
         known = [names[i] for i in train]
         split.prototypes = kept_images(model[-1], known)
-        rows = model[:-1].transform(_cut(data[1], surest_wrong(labels[test], classes, said)[:EXPLAINED]))
-        for mistake, voters in zip(mistakes, deciding_images(model[-1], rows, known)):
+        wrong = _cut(data[1], surest_wrong(labels[test], classes, said)[:EXPLAINED])
+        for mistake, voters in zip(mistakes, deciding_images(model, wrong, known)):
             mistake["voters"] = voters
     return split, mistakes, np.stack([said.max(axis=1), right], axis=1)
 

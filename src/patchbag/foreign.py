@@ -33,6 +33,7 @@ FOREIGN: dict[str, dict[str, Declared]] = {
     "FrozenEstimator": {"estimator": Part(methods=("fit",))},
     "LinearSVC": LINEAR,
     "LogisticRegression": LINEAR,
+    "NearestNeighbors": {},  # as the search of a classifier, which fits it anew
     "Pipeline": {"steps": Many(Pair(Part(methods=("fit",), optional=True)), low=1)},
     "SVC": {
         "classes_": labels(),

@@ -21,6 +21,7 @@ _FOREIGN = {
     "LinearSVC": "sklearn.svm",
     "SVC": "sklearn.svm",
     "LogisticRegression": "sklearn.linear_model",
+    "NearestNeighbors": "sklearn.neighbors",
     "Pipeline": "sklearn.pipeline",
     "StandardScaler": "sklearn.preprocessing",
 }

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from patchbag.cli import app, screen
-from patchbag.cli.search import read_query
+from patchbag.cli.finding import find, plain_search, read_query
 
 
 @pytest.fixture
@@ -90,3 +94,52 @@ def test_clearing_the_cache_clears_the_indexes(photos):
     assert "1 search index" in run("cache").stdout
     assert "1 search index" in run("cache", "--clear").stdout
     assert "search index" not in run("cache").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ("", {}),
+        ("--top 3", {"top": 3}),
+        ("-k 7 --json -b fisher", {"top": 7, "as_json": True, "by": "fisher"}),
+        ("--by color --no-diffuse", {"by": "color", "diffuse": False}),
+        ("--diffuse --crop 0,0,0.5,1", {"diffuse": True, "crop": "0,0,0.5,1"}),
+    ],
+)
+def test_plain_searches_are_read_as_typer_reads_them(options, given, monkeypatch):
+    seen = []
+    monkeypatch.setattr("patchbag.cli.search.find", lambda folder, images, **more: seen.append((folder, images, more)))
+    words = ["search", "photos", "-", *options.split(), "b.jpg"]
+    run(*words)
+    assert plain_search(words) == {"folder": Path("photos"), "images": ["-", "b.jpg"], **given}
+    defaults = {name: p.default for name, p in inspect.signature(find).parameters.items() if p.default is not p.empty}
+    assert seen == [(Path("photos"), ["-", "b.jpg"], defaults | given)]
+
+
+@pytest.mark.parametrize(
+    "options", ["--top 0", "--top", "--by --json", "--crop", "--top=3", "-h", "--page x.html", "--"]
+)
+def test_other_searches_are_left_to_typer(options):
+    assert plain_search(["search", "photos", "a.jpg", *options.split()]) is None
+    assert plain_search(["search", "photos"]) is None and plain_search(["index", "photos", "a.jpg"]) is None
+
+
+MODULES = """
+import sys
+from patchbag.cli import main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_a_search_in_a_built_index_imports_nothing_slow(photos):
+    for path in photos.rglob("*.png"):
+        os.utime(path, (1e9, 1e9))  # what was modified just now is read again
+    run("index", photos)
+    command = [sys.executable, "-c", MODULES, "search", str(photos), str(photos / "bars" / "00.png"), "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert len(json.loads(done.stdout)["results"]) == 5
+    slow = "typer sklearn scipy numba cv2 joblib PIL sqlite3 pydantic rich onnxruntime safetensors"
+    assert not set(slow.split()) & set(done.stderr.split())

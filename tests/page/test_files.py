@@ -50,7 +50,7 @@ def test_moved_files_keep_their_labels_and_ids(folder):
 
 
 def _digest(path):
-    from patchbag.collection.store import content_digest
+    from patchbag.collection.files import content_digest
 
     return content_digest(path).hex()
 

@@ -12,7 +12,9 @@ from scipy.special import digamma
 
 from patchbag.similarity.nearest import cross_entropy, divergence, entropy, kth_distances, log_unit_ball
 from patchbag.similarity.smp import (
+    LOW_PASS,
     SMPSimilarity,
+    sampled_divergences,
     scale_divergences,
     two_step_ranking,
 )
@@ -146,5 +148,17 @@ def test_images_of_the_same_texture_are_nearest(patches):
 def test_two_steps_rank_the_preselected_first_as_one_step_does(patches):
     full = -SMPSimilarity().fit(patches).transform(patches[:1])[0]
     assert two_step_ranking(patches[0], patches, 4).tolist() == np.argsort(full).tolist()
+    assert two_step_ranking(patches[0], patches, 4, scales=LOW_PASS).tolist() == np.argsort(full).tolist()
     few = two_step_ranking(patches[0], patches, 2)
     assert sorted(few.tolist()) == [0, 1, 2, 3] and few[0] == 0
+
+
+def test_the_first_step_takes_a_sample_of_the_query_at_every_scale_and_eleven_patches_of_small_ones(patches):
+    from patchbag.features.laplacian import split_scales
+
+    one, two = split_scales(patches[0]), split_scales(patches[2])
+    assert [len(scale) for scale in one] == [96, 48, 24, 96]
+    some = [scale[::step] for scale, step in zip(one, (8, 4, 2, 8))]
+    parts = [cross_entropy(a, b, 10) - entropy(a, 10) for a, b in zip(some, two)]
+    assert sampled_divergences(patches[0], [patches[2]]) == pytest.approx([sum(parts)], rel=1e-6)
+    assert sampled_divergences(patches[0], [patches[2]], LOW_PASS) == pytest.approx([parts[3]], rel=1e-6)

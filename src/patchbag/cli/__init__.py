@@ -15,20 +15,22 @@ import os
 import sys
 import warnings
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from patchbag.cli import screen
 
-from patchbag.cli import options, screen
+if TYPE_CHECKING:
+    import typer
 
 MODULES = ("active", "categorize", "cluster", "explore", "prediction", "search", "serve")
 FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "index", "search", "duplicates", "cluster")
-ALONE = {"search": "search"}  # commands that are so fast that importing the others would be noticed
 
 
-def load_commands(*modules: str) -> typer.Typer:
-    """The application with the commands of some modules, as a person meets them; those not in FIRST after these."""
-    for module in modules:
+def load_commands() -> typer.Typer:
+    """The application with all commands, as a person meets them; those not in FIRST after these."""
+    from patchbag.cli import options
+
+    for module in MODULES:
         import_module(f"patchbag.cli.{module}")
     names = {id(c): c.name or getattr(c.callback, "__name__", "") for c in options.app.registered_commands}
     place = {name: i for i, name in enumerate(FIRST)}
@@ -38,36 +40,26 @@ def load_commands(*modules: str) -> typer.Typer:
 
 def __getattr__(name: str) -> Any:
     if name == "app":
-        return load_commands(*MODULES)
+        return load_commands()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main() -> None:
     """Entry point: errors of the user are one line, not a traceback."""
+    from patchbag.cli.finding import find, plain_search
+
     warnings.showwarning = screen.show_warning
     screen.plain_streams()
-    alone = ALONE.get(sys.argv[1]) if len(sys.argv) > 1 else None
     try:
-        load_commands(*MODULES if alone is None else [alone])()
+        if (plain := plain_search(sys.argv[1:])) is None:
+            load_commands()()
+        elif not find(**plain):
+            sys.exit(1)
+    except KeyboardInterrupt:
+        screen.say("stopped")
+        sys.exit(130)
     except (ValueError, OSError) as error:  # bad folders, images and model files are ValueErrors of their own kind
         if os.environ.get("PATCHBAG_DEBUG"):
             raise
         screen.error(error)
         sys.exit(2)
-
-
-def version_callback(value: bool) -> None:
-    if value:
-        from patchbag import __version__
-
-        screen.result(f"patchbag {__version__}")
-        raise typer.Exit
-
-
-@options.app.callback()
-def patchbag(
-    version: Annotated[
-        bool, typer.Option("--version", callback=version_callback, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Categorise and search images by their local features, and say how sure it is."""

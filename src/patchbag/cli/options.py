@@ -6,50 +6,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from patchbag.cli import screen
-
-
-class Plain:
-    """Reads words, paths and whole numbers; all else, and what is wrong, is left to typer's own reader."""
-
-    def __init__(self, parameter: Any) -> None:
-        self.descriptor = parameter.type_descriptor
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        kind, least = self.descriptor.annotation, getattr(self.descriptor.parameter_info, "min", None)
-        if (value is None and param.nargs == 1) or (kind in (str, bool) and type(value) is kind):
-            return value
-        if kind is Path and isinstance(value, str | Path):
-            return Path(value)
-        if kind == list[str] and isinstance(value, tuple | list) and value:
-            return list(value)
-        if kind is int and str(value).removeprefix("-").isdecimal() and (least is None or int(value) >= least):
-            return int(value)
-        from typer._coercion import build_runtime_param
-
-        return build_runtime_param(self.descriptor).coerce(value, param=param, ctx=ctx)
-
-
-def read_plainly(parameters: Iterable[Any]) -> None:
-    """Let plain parameters be read without pydantic, whose import takes a third of a search's time."""
-    for parameter in parameters:
-        if getattr(parameter, "_runtime_param", parameter) is None:  # older versions of typer have none
-            parameter._runtime_param = Plain(parameter)
-
-
-class QuickCommand(TyperCommand):
-    """A command whose plain parameters are read without pydantic."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        read_plainly(self.get_params(ctx))
-        return super().parse_args(ctx, args)
 
 
 class Commands(TyperGroup):
@@ -62,10 +26,6 @@ class Commands(TyperGroup):
             screen.say("stopped")
             raise typer.Exit(130) from None
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        read_plainly(self.get_params(ctx))
-        return super().parse_args(ctx, args)
-
 
 app = typer.Typer(
     cls=Commands,
@@ -74,6 +34,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def version_callback(value: bool) -> None:
+    if value:
+        from patchbag import __version__
+
+        screen.result(f"patchbag {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def patchbag(
+    version: Annotated[
+        bool, typer.Option("--version", callback=version_callback, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Categorise and search images by their local features, and say how sure it is."""
+
 
 FolderArgument = Annotated[
     Path, typer.Argument(help="Folder with one sub-folder of images per class, or with a labels.csv.")
@@ -169,7 +147,9 @@ PixelsOption = Annotated[
 FrameOption = Annotated[
     int | None,
     typer.Option(
-        min=0, callback=choose_frame, help="Which page of TIFF files and frame of animations is read; the first is 0."
+        min=0,
+        callback=choose_frame,
+        help="Which page of TIFF files and frame of animations is read, the first is 0; predict: that of training.",
     ),
 ]
 ChannelsOption = Annotated[
@@ -177,7 +157,7 @@ ChannelsOption = Annotated[
     typer.Option(
         metavar="N,N,N",
         callback=choose_channels,
-        help="Which channels are read: one, or three such as 3,1,0.",
+        help="Which channels are read: one, or three such as 3,1,0; predict: those of training.",
     ),
 ]
 ForceOption = Annotated[

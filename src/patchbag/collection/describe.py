@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from patchbag.bags import Bags
-from patchbag.collection.shard import file_status
+from patchbag.collection.files import file_status
 from patchbag.collection.store import Store
 from patchbag.features.extraction import Extraction, Failure, FeatureExtractor, Progress, check_on_error
 
@@ -35,7 +35,7 @@ def describe(
     warning says, they are in memory and have none.
     """
     check_on_error(on_error)
-    features.fit()
+    features._validate_params()  # not fit, which would forget the page that a model reads
     if store.max_bytes > 0:
         try:
             with store.opened():

@@ -12,8 +12,10 @@ import glob
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
+from patchbag.collection.files import Status, entry_status
 from patchbag.decoders import EXTENSIONS
 
 # sub-folders of images that have no label yet, in lower case
@@ -46,37 +48,72 @@ def shortened(names: Sequence[str], most: int = 10) -> str:
 
 def walk(
     root: str | os.PathLike[str], onerror: Callable[[OSError], None] | None = None
-) -> Iterator[tuple[str, list[str]]]:
-    """(path from the root with a slash behind it, names of the files) of the root and of every folder below."""
+) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """(path from the root with a slash behind it, its files by name) of the root and of every folder below."""
     entered = set()
 
     def enter(path: str) -> bool:
         try:
             found = os.stat(path)
-        except OSError:  # a link to nowhere
+        except OSError:  # it is gone
             return False
         again = (found.st_dev, found.st_ino) in entered and os.path.islink(path)
         entered.add((found.st_dev, found.st_ino))
         return not again
 
     enter(os.fspath(root))
-    for here, folders, files in os.walk(root, onerror=onerror, followlinks=True):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and enter(os.path.join(here, f)))
-        inside = os.path.relpath(here, root).replace(os.sep, "/")
-        yield ("" if inside == "." else f"{inside}/"), sorted(files)
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, inside[:-1]) if inside else root) as found:
+                entries = sorted(found, key=attrgetter("name"))
+        except OSError as error:
+            if onerror is not None:
+                onerror(error)
+            continue
+        folders: list[os.DirEntry[str]] = []
+        files: list[os.DirEntry[str]] = []
+        for entry in entries:
+            (folders if _is_folder(entry) else files).append(entry)
+        yield inside, files
+        below = [f"{inside}{e.name}/" for e in folders if not e.name.startswith(".") and enter(e.path)]
+        waiting += reversed(below)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def scan(root: Path) -> tuple[list[str], list[str]]:
     """Names of the images below a folder, with slashes, and remarks on what of its sub-folders is not used."""
+    files, remarks = _scan(root)
+    return sorted(files), remarks
+
+
+def scan_status(root: Path) -> tuple[dict[str, Status], list[str]]:
+    """The same with the status of each file, in the order of the names."""
+    files, remarks = _scan(root)
+    return {name: entry_status(files[name]) for name in sorted(files)}, remarks
+
+
+def _scan(root: Path) -> tuple[dict[str, os.DirEntry[str]], list[str]]:
     if not root.is_dir():
         raise CollectionError(f"{root} is not a folder" if root.exists() else f"there is no folder {root}")
     unreadable: list[OSError] = []
-    names: list[str] = []
+    names: dict[str, os.DirEntry[str]] = {}
     others: dict[str, Counter[str]] = defaultdict(Counter)
     for inside, files in walk(root, unreadable.append):
-        names += [inside + f for f in files if is_image_name(f)]
-        endings = ("hidden" if f.startswith(".") else os.path.splitext(f)[1].lower() for f in files)
-        others[inside.split("/")[0]].update(e or "no ending" for f, e in zip(files, endings) if not is_image_name(f))
+        tally = others[inside.split("/")[0]]
+        for file in files:
+            if is_image_name(file.name):
+                names[inside + file.name] = file
+            else:
+                hidden = file.name.startswith(".")
+                tally["hidden" if hidden else os.path.splitext(file.name)[1].lower() or "no ending"] += 1
     remarks = [f"{error.filename} cannot be read ({error.strerror})" for error in unreadable]
     others.pop("", None)
     used = {name.split("/")[0] for name in names}
@@ -88,7 +125,7 @@ def scan(root: Path) -> tuple[list[str], list[str]]:
     if passed := sum(others.values(), Counter()):
         many = "1 file that is" if passed.total() == 1 else f"{passed.total()} files that are"
         remarks.append(f"passed over {many} not named like an image ({_tally(passed)})")
-    return sorted(names), remarks
+    return names, remarks
 
 
 def _tally(endings: Counter[str]) -> str:
@@ -103,8 +140,7 @@ def find_images(arguments: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for argument in map(os.fspath, arguments):
         if os.path.isdir(argument):
-            images = [os.path.join(argument, inside, f) for inside, files in walk(argument) for f in files]
-            images = [path for path in images if is_image_name(os.path.basename(path))]
+            images = [f.path for _, files in walk(argument) for f in files if is_image_name(f.name)]
         elif os.path.exists(argument):
             images = [argument]
         else:

@@ -8,7 +8,6 @@ system allows that).
 from __future__ import annotations
 
 import os
-import stat
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+
+from patchbag.collection.files import file_status
 
 POSITIONS = np.dtype(np.float32)
 DTYPES = (
@@ -55,15 +56,6 @@ def checksum(key: str, digest: bytes, arrays: Iterable[np.ndarray]) -> int:
     """CRC-32 of what arrays are found by, a feature and an image, and of the arrays: theirs, and no others."""
     start = zlib.crc32(key.encode() + digest)
     return reduce(lambda crc, array: zlib.crc32(np.ascontiguousarray(array).data, crc), arrays, start)
-
-
-def file_status(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Size and time of a regular file; None for others, reading which may never end."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
 
 class Shard(NamedTuple):

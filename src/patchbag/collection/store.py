@@ -29,7 +29,6 @@ The folder is that of the runtime's context, else ``$PATCHBAG_CACHE``, else the 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -37,18 +36,17 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from patchbag.collection.shard import Entry, Images, Shard, checksum, file_status
+from patchbag.collection.files import COARSEST_CLOCK, content_digest, file_status
+from patchbag.collection.shard import Entry, Images, Shard, checksum
 from patchbag.runtime import parallel_map, store_folder
 
 INDEX = "features-1.sqlite"
 DEFAULT_SIZE = "20G"
-COARSEST_CLOCK = 3 * 10**9  # nanoseconds
 SAMPLE = 16  # images of a shard that are checked whenever it is used
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, modified INTEGER, digest BLOB) WITHOUT ROWID;
@@ -78,15 +76,6 @@ def parse_bytes(text: str) -> int:
     if not match:
         raise ValueError(f'a cache size is a number with an optional k, M, G or T, such as "4G"; got {text!r}')
     return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
-
-
-def content_digest(path: str | os.PathLike[str]) -> bytes | None:
-    """Digest of the bytes of a file; None where it cannot be read."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=20)).digest()
-    except OSError:
-        return None
 
 
 class Store:
@@ -125,13 +114,21 @@ class Store:
         """Count what is stored."""
         if not (self.folder / INDEX).exists():
             return StoreInfo(self.folder, 0, 0, self.max_bytes)
-        with self.opened():
-            (entries,) = self._index.execute("SELECT count(*) FROM entries").fetchone()
-            return StoreInfo(self.folder, entries, sum(shard.nbytes for shard in self._shards()), self.max_bytes)
+        try:
+            with self.opened():
+                (entries,) = self._index.execute("SELECT count(*) FROM entries").fetchone()
+                return StoreInfo(self.folder, entries, sum(shard.nbytes for shard in self._shards()), self.max_bytes)
+        except sqlite3.Error as error:
+            raise ValueError(f"{self.folder / INDEX} cannot be used: {error}; clear the store") from error
 
     def clear(self) -> int:
         """Forget everything and report how many entries that were; nothing else in the folder is touched."""
-        if entries := self.info().entries:
+        try:
+            entries = self.info().entries
+        except ValueError:
+            self.remove()
+            return 0
+        if entries:
             with self.opened(), self._writing():
                 self._index.execute("DELETE FROM files")
                 self._drop(self._shards())

@@ -58,6 +58,7 @@ RULES: dict[str, list[Any]] = {
     "whole": ["boolean"],
     "pool": ["boolean"],
     "diffuse": ["boolean"],
+    "low_pass": ["boolean"],
     "features": [str, list],
     "seed": [Interval(Integral, 0, None, closed="left")],
 }

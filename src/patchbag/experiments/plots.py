@@ -20,8 +20,8 @@ def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
     return folder / f"{stem}.json", folder / f"{stem}.png", folder / f"{stem}.partial.jsonl"
 
 
-def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
-    """JSON with every figure, and a plot of ours beside the published ones."""
+def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, ...]:
+    """JSON with every figure, and a plot of ours beside the published ones; confusions beside curves are one more."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -32,25 +32,27 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     with replacing(data_path) as file:
         file.write(json.dumps({"patchbag": __version__, **result}, indent=1).encode())
     runs = [r for r in result["runs"] if r.get("mean") is not None]
-    if result.get("plot") == "weights":
-        figure, axes = _plot_weights([r for r in runs if r.get("weights")])
-    elif result.get("plot") == "confusion":
-        figure, axes = _plot_confusion(next(r for r in runs if r.get("confusion")))
-    elif any(r.get("panel") for r in runs):
-        figure, axes = _plot_panels(runs)
-    elif any(r.get("curve") for r in runs):
-        figure, axes = _plot_lines(runs)
-    elif any(r.get("series") for r in runs):
-        figure, axes = _plot_curves(runs)
-    else:
-        figure, axes = _plot_points(runs)
-    if result.get("axis") and axes is not None:
-        axes.set_xlabel(result["axis"])
-    title = textwrap.fill(result.get("title") or result["name"], int(13 * figure.get_figwidth()))
-    (figure.suptitle if axes is None else axes.set_title)(title, fontsize=10)
-    figure.savefig(plot_path, dpi=130, metadata={"Software": "patchbag"})
-    plt.close(figure)
-    return data_path, plot_path
+    wanted, curves = result.get("plot"), any(r.get("series") for r in runs)
+    plots = {}
+    if wanted == "weights":
+        plots[plot_path] = _plot_weights([r for r in runs if r.get("weights")])
+    elif wanted != "confusion" and any(r.get("panel") for r in runs):
+        plots[plot_path] = _plot_panels(runs)
+    elif wanted != "confusion" and any(r.get("curve") for r in runs):
+        plots[plot_path] = _plot_lines(runs)
+    elif curves or wanted != "confusion":
+        plots[plot_path] = _plot_curves(runs) if curves else _plot_points(runs)
+    if wanted == "confusion":
+        path = plot_path.with_stem(f"{plot_path.stem}-confusion") if plots else plot_path
+        plots[path] = _plot_confusion(next(r for r in runs if r.get("confusion")))
+    for path, (figure, axes) in plots.items():
+        if result.get("axis") and axes is not None and not axes.get_xlabel():
+            axes.set_xlabel(result["axis"])
+        title = textwrap.fill(result.get("title") or result["name"], int(13 * figure.get_figwidth()))
+        (figure.suptitle if axes is None else axes.set_title)(title, fontsize=10)
+        figure.savefig(path, dpi=130, metadata={"Software": "patchbag"})
+        plt.close(figure)
+    return (data_path, *plots)
 
 
 def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.decomposition import NMF
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -19,6 +20,7 @@ from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighb
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
 from patchbag.collection import Collection, open_collection
+from patchbag.encodings.normalize import Normalizer
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.files import ExperimentError
 from patchbag.irma import open_irma
@@ -26,19 +28,34 @@ from patchbag.recipes import make_recipe
 from patchbag.settings import check_settings
 from patchbag.similarity.definite import DefiniteKernel
 
+
+def metric() -> NeighborhoodComponentsAnalysis:
+    """A learned metric, as a projection."""
+    return NeighborhoodComponentsAnalysis(64, max_iter=50, random_state=0)
+
+
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "sparse-logistic": lambda: SparseLogisticClassifier(ignore_self=True),
     # raises where the similarity is no kernel: an SVM on it would be far off without a word
     "svm": lambda: Pipeline([("definite", DefiniteKernel("raise")), ("svm", SVC(kernel="precomputed", C=100.0))]),
     "linear": LinearClassifier,
+    # only the class is asked for: nothing is calibrated
+    "mlnn": lambda: MulticlassLeveragedNeighbors(11, rounds=0.5, folds=None),
+    "unn": lambda: UniversalNearestNeighbors(11, rounds=0.5, folds=None),
     # partners of the boosted neighbours: all training images vote alike
-    "knn": lambda: MulticlassLeveragedNeighbors(11, chooser="equal", rounds=1.0),
+    "knn": lambda: MulticlassLeveragedNeighbors(11, chooser="equal", rounds=1.0, folds=None),
     "condensed-nn": CondensedNeighbors,
-    "metric-knn": lambda: Pipeline(
-        [("metric", NeighborhoodComponentsAnalysis(64, max_iter=50)), ("knn", KNeighborsClassifier(11))]
+    "metric-knn": lambda: Pipeline([("metric", metric()), ("knn", KNeighborsClassifier(11))]),
+    "metric-mlnn": lambda: Pipeline([("metric", metric()), ("mlnn", CLASSIFIERS["mlnn"]())]),
+    # nonnegative factorisation under KL is pLSA (Gaussier & Goutte 2005)
+    "plsa-knn": lambda: Pipeline(
+        [
+            ("topics", NMF(25, beta_loss="kullback-leibler", solver="mu", init="nndsvda", tol=1e-3, random_state=0)),
+            ("normalize", Normalizer(["l2"])),
+            ("knn", CLASSIFIERS["knn"]()),
+        ]
     ),
     "rbf-svm": lambda: SVC(C=10.0, gamma="scale"),
-    "unn": lambda: UniversalNearestNeighbors(11),
 }
 
 # how the labels of a data set are kept

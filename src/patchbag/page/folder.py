@@ -15,9 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from patchbag.collection import open_collection
+from patchbag.collection.files import content_digest, file_status
 from patchbag.collection.folder import is_image_name, scan
-from patchbag.collection.shard import file_status
-from patchbag.collection.store import content_digest
 from patchbag.images import ImageError
 from patchbag.page.album import NOBODY, Album
 from patchbag.page.database import DatabaseError

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from patchbag.images import ImageError, source_name
+from patchbag.decoders import ImageError
 from patchbag.search.axes import Axes, unit
 from patchbag.search.mixtures import flatten
 from patchbag.search.representations import Part, Representation
@@ -70,6 +70,7 @@ def describe(
 
 def _look(sources: Sequence[Any], progress: Progress | None) -> Described:
     from patchbag.features.networks.preparation import pooled_vector
+    from patchbag.images import source_name
 
     rows, kept, failures = [], [], []
     for index, source in enumerate(sources):

@@ -27,16 +27,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from patchbag import __version__
-from patchbag.collection.folder import CollectionError, scan
-from patchbag.collection.shard import file_status
-from patchbag.collection.store import COARSEST_CLOCK, Store, content_digest
+from patchbag.collection.files import COARSEST_CLOCK, DIGEST, content_digest, file_status
+from patchbag.collection.folder import CollectionError, scan_status
 from patchbag.runtime import store_folder
 from patchbag.search.encoder import Described, Encoder, Progress, describe
 from patchbag.search.index_file import read_index, write_index
 from patchbag.search.representations import find_representation
 
 FOLDER = "indexes"
-DIGEST = 20  # bytes
 LARGE = 200_000  # images: below, all products take less time from the shell than to import the compiler
 
 
@@ -129,21 +127,21 @@ class FolderIndex:
 
     def _update(self, progress: Progress | None) -> Changes:
         looked = time.time_ns()
-        names, remarks = scan(self.folder)
-        if not names:
+        files, remarks = scan_status(self.folder)
+        if not files:
             raise CollectionError(f"{self.folder} has no images{''.join(f'; {remark}' for remark in remarks)}")
-        status = [file_status(os.path.join(self.folder, name)) or (-1, -1) for name in names]
         # a file that was written while it was looked at may have changed since without a trace
         sure = self._facts.get("looked", 0) - COARSEST_CLOCK
-        known = dict(zip(self.names, zip(map(tuple, self._status.tolist()), range(len(self)))))
-        rows = [known[name][1] if name in known and known[name][0] == now else -1 for name, now in zip(names, status)]
-        bad = {name: tuple(entry[:2]) for name, entry in self._left_out.items()}
-        open_questions = [
-            i for i, name in enumerate(names) if (rows[i] < 0 and bad.get(name) != status[i]) or status[i][1] >= sure
-        ]
+        known = dict(zip(self.names, map(tuple, self._status.tolist())))
+        known |= {name: tuple(entry[:2]) for name, entry in self._left_out.items()}
         as_asked = self._compresses(len(self)) == (self.compressed is not None)
-        if self.built and not open_questions and as_asked and len(names) == len(self.names) + len(self._left_out):
+        if self.built and files == known and as_asked and max(modified for _, modified in files.values()) < sure:
             return Changes()
+        names, status = list(files), list(files.values())
+        place = {name: row for row, name in enumerate(self.names)}
+        same = [known.get(name) == now for name, now in files.items()]
+        rows = [place.get(name, -1) if unchanged else -1 for name, unchanged in zip(names, same)]
+        open_questions = [i for i, (_, modified) in enumerate(status) if not same[i] or modified >= sure]
         return self._take_up(names, status, rows, open_questions, looked, progress)
 
     def _take_up(
@@ -220,6 +218,8 @@ class FolderIndex:
 
     def _digest(self, names: Sequence[str]) -> list[bytes | None]:
         paths = [os.path.join(self.folder, name) for name in names]
+        from patchbag.collection.store import Store  # SQLite, which a folder that has not changed does not need
+
         store = Store()
         if len(paths) > 8 and store.max_bytes > 0:  # it keeps them by path, and has several workers read
             with store.opened():
@@ -241,6 +241,8 @@ class FolderIndex:
         self._forget_rows()
         self.names, self._status, self._digests, self.vectors = names, status, digests, vectors
         self._left_out, self._facts, self.built = failures, facts, True
+        from patchbag.collection.store import Store
+
         if Store().max_bytes <= 0:  # nothing is to be kept
             return
         stem = self.path.stem

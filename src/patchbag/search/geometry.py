@@ -13,8 +13,9 @@ r"""Whether two images show the same picture, or one a part of the other: aligne
 .. math:: r = \frac{\sum_p (a_p - \bar a)(b_p - \bar b)}{\sqrt{\sum_p (a_p - \bar a)^2 \sum_p (b_p - \bar b)^2}}
 
    A series of shots agrees as a whole, and disagrees where something moved.  So the correlation is also taken in each
-   of ``BLOCKS`` × ``BLOCKS`` parts that show something, and agreement is the smaller one of that of the whole and the
-   lower quartile of the parts.
+   of ``BLOCKS`` × ``BLOCKS`` parts that show something, and agreement is the smaller one of that of the whole and a low
+   percentile of the parts: the ``MOVED``-th of images that had to be aligned, as those of a series have to, and the
+   ``STILL``-th of others, of whose faint parts compression may leave little.
 
 Where nothing was moved (a copy that was resized, compressed or recoloured) the last step alone is enough, without
 keypoints: the images lie on each other as they are.
@@ -40,7 +41,9 @@ BITS = 64  # of 256 that may differ in a match
 TOLERANCE = 4.0  # pixels by which a match may miss the alignment
 LEAST = 8  # matches that agree
 BLUR = 1.5
+EDGE = 7  # pixels, as far as the blur reaches
 BLOCKS = 8
+MOVED, STILL = 10, 25
 FEW = 4  # parts that show something, below which only the whole counts
 FLAT = 4.0  # deviation of grey levels below which a part shows nothing
 WORTH = 0.7  # correlation of small squares from which on a closer look is worth it
@@ -96,7 +99,7 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float((a * b).sum()) / scale if scale > 1e-6 * a.size else 0.0
 
 
-def agreement(a: np.ndarray, b: np.ndarray, mask: np.ndarray) -> float:
+def agreement(a: np.ndarray, b: np.ndarray, mask: np.ndarray, lowest: float = MOVED) -> float:
     """How well two grey images of one size agree where the mask is true, as a whole and in its parts; at most 1."""
     if mask.sum() < WHOLE**2 / 4:
         return 0.0
@@ -107,14 +110,16 @@ def agreement(a: np.ndarray, b: np.ndarray, mask: np.ndarray) -> float:
     for top, bottom in pairwise(ys):
         for left, right in pairwise(xs):
             here = slice(top, bottom), slice(left, right)
-            if mask[here].mean() < 0.9:
+            inside = mask[here]
+            if inside.mean() < 0.9:
                 continue
-            deviations = float(a[here].std()), float(b[here].std())
+            one, other = a[here][inside], b[here][inside]
+            deviations = float(one.std()), float(other.std())
             if min(deviations) >= FLAT:
-                parts.append(correlation(a[here], b[here]))
+                parts.append(correlation(one, other))
             elif max(deviations) >= 3 * FLAT:  # there is something in one of them only
                 parts.append(0.0)
-    return min(whole, float(np.percentile(parts, 25))) if len(parts) >= FEW else whole
+    return min(whole, float(np.percentile(parts, lowest))) if len(parts) >= FEW else whole
 
 
 def match(a: Picture, b: Picture) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +138,7 @@ def lie_as_they_are(a: Picture, b: Picture) -> Alignment:
     if found >= WORTH:
         with single_threaded_opencv:
             stretched = cv2.resize(b.grey, (a.grey.shape[1], a.grey.shape[0]), interpolation=cv2.INTER_AREA)
-        found = min(found, agreement(a.grey, stretched, np.ones(a.grey.shape, bool)))
+        found = min(found, agreement(a.grey, stretched, np.ones(a.grey.shape, bool), STILL))
     return Alignment(0, found, 1.0, 1.0, False)
 
 
@@ -151,7 +156,9 @@ def align(a: Picture, b: Picture) -> Alignment:
         scale = float(np.hypot(warp[0, 0], warp[1, 0]))
         size = a.grey.shape[1], a.grey.shape[0]
         warped = cv2.warpAffine(b.grey, warp, size, flags=cv2.INTER_LINEAR)
-        mask = cv2.warpAffine(np.ones(b.grey.shape, np.uint8), warp, size, flags=cv2.INTER_NEAREST) > 0
+        inside_of_b = cv2.warpAffine(np.ones(b.grey.shape, np.uint8), warp, size, flags=cv2.INTER_NEAREST)
+        # at the edge of a part the blur has seen other pixels than in the whole
+        mask = cv2.erode(inside_of_b, np.ones((EDGE, EDGE), np.uint8), borderValue=1) > 0
     smaller = min(a.grey.size, b.grey.size * scale**2)
-    overlap = float(mask.sum()) / max(smaller, 1.0)
+    overlap = float(inside_of_b.sum()) / max(smaller, 1.0)
     return Alignment(agreeing, agreement(a.grey, warped, mask), min(overlap, 1.0), scale, True)

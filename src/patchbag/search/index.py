@@ -22,17 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from patchbag.collection.files import DIGEST, content_digest, file_status
 from patchbag.collection.folder import CollectionError
-from patchbag.collection.shard import file_status
-from patchbag.collection.store import content_digest
-from patchbag.images import ImageError
+from patchbag.decoders import ImageError
 from patchbag.search.diffusion import CANDIDATES
 from patchbag.search.diffusion import diffuse as diffuse_weight
 from patchbag.search.encoder import Described, describe
-from patchbag.search.folder_index import DIGEST, FolderIndex
+from patchbag.search.folder_index import FolderIndex
 from patchbag.search.ranking import compare, nearest
 from patchbag.search.ranking import expand as expanded
-from patchbag.search.regions import cut_out
 
 
 class Match(NamedTuple):
@@ -106,15 +104,16 @@ class SearchIndex(FolderIndex):
         if diffuse or expand:
             self.representation.require_angles()
         diffuse = self.representation.diffuse if diffuse is None else diffuse
-        vectors, errors = self._queries(images, crop)
+        same = [self._same_bytes(image) for image in images]
+        vectors, errors = self._queries(images, same, crop)
         patches = self._describe(self.names, None) if self.representation.metric == "smp" else None
         results: list[list[Match] | ImageError] = []
         for i, image in enumerate(images):
             if i in errors:
                 results.append(errors[i])
                 continue
-            own, wanted = self._itself(image), max(top, verify)
-            shown = cut_out(image, crop) if verify and crop is not None else image
+            own, wanted = self._itself(image, same[i]), max(top, verify)
+            shown = _cut(image, crop) if verify else image
             if patches is not None:
                 rows, distances = self._by_patches(vectors[i], patches, wanted, own)
             else:
@@ -173,15 +172,21 @@ class SearchIndex(FolderIndex):
         looked_at = [match._replace(points=number) for match, number in zip(found, points)]
         return [looked_at[i] for i in verified_first(points)] + found[verify:]
 
-    def _itself(self, image: Any) -> list[int]:
-        """Rows of the index that are this very file."""
-        if not isinstance(image, str | os.PathLike) or (digest := _digest_of(image)) is None:
+    def _same_bytes(self, image: Any) -> list[int]:
+        """Rows of the index whose files have the bytes of this one."""
+        if (digest := _digest_of(image)) is None:
             return []
-        same = np.flatnonzero((np.asarray(self._digests) == np.frombuffer(digest, np.uint8)).all(axis=1))
-        return [int(row) for row in same if os.path.samefile(image, os.path.join(self.folder, self.names[row]))]
+        equal = (np.asarray(self._digests) == np.frombuffer(digest, np.uint8)).all(axis=1)
+        return [int(row) for row in np.flatnonzero(equal)]
+
+    def _itself(self, image: Any, same: list[int]) -> list[int]:
+        """Of these rows those that are this very file."""
+        if not isinstance(image, str | os.PathLike):
+            return []
+        return [row for row in same if os.path.samefile(image, os.path.join(self.folder, self.names[row]))]
 
     def _queries(
-        self, images: Sequence[Any], crop: Sequence[float] | None
+        self, images: Sequence[Any], same: list[list[int]], crop: Sequence[float] | None
     ) -> tuple[dict[int, np.ndarray], dict[int, ImageError]]:
         """Vectors of queries: those of the index where it knows the bytes, else of the images as they are described."""
         assert self._encoder is not None
@@ -189,15 +194,12 @@ class SearchIndex(FolderIndex):
         errors: dict[int, ImageError] = {}
         unknown: list[tuple[int, Any]] = []
         for i, image in enumerate(images):
-            row = None
-            if crop is None and self.vectors.shape[1] and isinstance(image, str | os.PathLike | bytes):
-                row = self._rows.get(_digest_of(image) or b"")
-            if row is not None:
-                vectors[i] = np.asarray(self.vectors[row])
+            if crop is None and self.vectors.shape[1] and same[i]:
+                vectors[i] = np.asarray(self.vectors[same[i][0]])
                 continue
             try:
                 image = os.fspath(image) if isinstance(image, os.PathLike) else image
-                unknown.append((i, image if crop is None else cut_out(image, crop)))
+                unknown.append((i, _cut(image, crop)))
             except ImageError as error:
                 errors[i] = error
         if unknown:
@@ -211,7 +213,17 @@ class SearchIndex(FolderIndex):
         return vectors, errors
 
 
+def _cut(image: Any, crop: Sequence[float] | None) -> Any:
+    if crop is None:
+        return image
+    from patchbag.search.regions import cut_out
+
+    return cut_out(image, crop)
+
+
 def _digest_of(image: Any) -> bytes | None:
     if isinstance(image, bytes):
         return hashlib.blake2b(image, digest_size=DIGEST).digest()
+    if not isinstance(image, str | os.PathLike):
+        return None
     return content_digest(image) if file_status(image) else None

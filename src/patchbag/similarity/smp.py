@@ -10,15 +10,18 @@ The entropies of the first image are the same whatever it is compared with: one 
 pair.  ``symmetric`` adds S(I_2, I_1).  On a GPU images with the same number of patches are one array per scale
 (``StackedPatches``), and one against all of them a few products.
 
-**Two steps** (§2.4.4.2): all images are ranked by their low-pass patches alone, the first n of them again by all.  The
-low-pass is half of the work, so that this alone gains little; the mean over the query's patches is therefore taken over
-every ``SAMPLED``-th of them in the first step.
+**Two steps** (§2.4.4.2): all images are ranked by a cheaper measure, the first n of them again by S.  In the thesis the
+first measure is the divergence of the low-pass, which is half of the work and ranks otherwise than S.  Deviation: here
+it is S itself, with means over every ``SAMPLED``-th of the query's patches at every scale; ``scales=LOW_PASS`` takes
+the low-pass alone.  On Caltech-101 (16 queries, 900 images) the first 15 % by the sample held 99.9 % of the first 10 %
+by S, those by the low-pass 79 %; the stride was chosen there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 from numbers import Integral
 from typing import Any, ClassVar
@@ -43,7 +46,7 @@ from patchbag.similarity.nearest import (
 
 LOW_PASS = (BANDS,)
 ALL = tuple(range(BANDS + 1))
-SAMPLED = 4
+SAMPLED = 16
 
 
 def _neighbours(k: int, *samples: np.ndarray) -> int:
@@ -116,14 +119,20 @@ def _divergences_elsewhere(
     return result
 
 
-def low_pass_divergences(query: np.ndarray, references: Sequence[np.ndarray], k: int = 10) -> np.ndarray:
-    """Divergence of the low-pass patches from each reference, up to a constant, by a sample of the query's."""
-    return divergences_to(query[query[:, 0] == BANDS][::SAMPLED], references, LOW_PASS, k)
+def sampled_divergences(
+    query: np.ndarray, references: Sequence[np.ndarray], scales: Sequence[int] = ALL, k: int = 10
+) -> np.ndarray:
+    """S(query, reference) up to a constant, by a sample of the query's patches; small scales keep k + 1 of them."""
+    ends = np.searchsorted(query[:, 0], np.arange(BANDS + 2)).tolist()
+    rows = [np.arange(a, b, max(1, min(SAMPLED, (b - a) // (k + 1)))) for a, b in pairwise(ends)]
+    return divergences_to(query[np.concatenate(rows)], references, scales, k)
 
 
-def two_step_ranking(query: np.ndarray, references: Sequence[np.ndarray], n: int, k: int = 10) -> np.ndarray:
-    """All references, most alike first: the n best by the low-pass in the order of all scales, then the others."""
-    first = np.argsort(low_pass_divergences(query, references, k), kind="stable")
+def two_step_ranking(
+    query: np.ndarray, references: Sequence[np.ndarray], n: int, k: int = 10, scales: Sequence[int] = ALL
+) -> np.ndarray:
+    """All references, most alike first: the n best by a sample of some scales in the order of S, then the others."""
+    first = np.argsort(sampled_divergences(query, references, scales, k), kind="stable")
     chosen = first[:n]
     again = np.argsort(divergences_to(query, [references[i] for i in chosen], ALL, k), kind="stable")
     return np.concatenate([chosen[again], first[n:]])

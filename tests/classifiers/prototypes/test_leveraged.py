@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.pipeline import make_pipeline
 
-from patchbag import BregmanNeighbors, InnerProductKernel, MulticlassLeveragedNeighbors, UniversalNearestNeighbors
+from patchbag import (
+    BregmanNeighbors,
+    Categorizer,
+    FisherVector,
+    InnerProductKernel,
+    MAPAdaptation,
+    MixtureKernel,
+    MulticlassLeveragedNeighbors,
+    Normalizer,
+    PyramidMatchKernel,
+    UniversalMixture,
+    UniversalNearestNeighbors,
+    UniversalStatistics,
+)
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
-from patchbag.classifiers.prototypes.search import MetricSearch, nearest, nearest_others
+from patchbag.classifiers.prototypes.search import FaissSearch, MetricSearch, nearest_others
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 
 BOTH = [UniversalNearestNeighbors, MulticlassLeveragedNeighbors]
@@ -41,21 +56,30 @@ def test_equal_coefficients_are_the_plain_knn_rule(model, data):
 
 
 @pytest.mark.parametrize("model", BOTH)
-@pytest.mark.parametrize("kernel", ["knn", "gaussian"])
-def test_the_vote_is_the_literal_sum_over_the_nearest_prototypes(model, kernel, data):
+@pytest.mark.parametrize(("kernel", "width"), [("knn", "adaptive"), ("gaussian", "adaptive"), ("gaussian", "sharp")])
+def test_the_vote_is_the_literal_sum_over_the_nearest_prototypes(model, kernel, width, data):
     X, y, queries, _ = data
-    fitted = model(4, kernel=kernel, rounds=0.4, random_state=0).fit(X, y)
+    fitted = model(4, kernel=kernel, width=width, rounds=0.4, random_state=0).fit(X, y)
     vectors, coefficients = X[fitted.prototypes_], fitted.coefficients_[0]
     labels = class_vectors(fitted.labels_, 3)
     expected = np.zeros((len(queries), 3))
     for q, x in enumerate(queries):
         distance = np.linalg.norm(vectors - x, axis=1)
         near = np.argsort(distance)[:4]
-        sigma = np.sqrt(2) * distance[near[-1]]
+        sigma = distance[near[-1]] * (np.sqrt(2) if width == "adaptive" else 1 / np.sqrt(2))
         for j in near:
             strength = 1.0 if kernel == "knn" else np.exp(-(distance[j] ** 2) / (2 * sigma**2))
             expected[q] += np.broadcast_to(coefficients[j], 3) * strength * labels[j]
     np.testing.assert_allclose(fitted.decision_function(queries), expected / fitted.unit_, rtol=1e-10)
+
+
+def test_a_typical_width_is_that_of_the_farthest_neighbours(data):
+    X, y, queries, _ = data
+    typical = MulticlassLeveragedNeighbors(4, kernel="gaussian", width="typical", rounds=0.4, folds=None).fit(X, y)
+    distances = np.sort(np.linalg.norm(X[:, None] - X, axis=2), axis=1)[:, 4]
+    assert typical.widths_ == [pytest.approx(np.sqrt(np.mean(distances**2)))]
+    given = MulticlassLeveragedNeighbors(4, kernel="gaussian", width=typical.widths_[0], rounds=0.4, folds=None)
+    np.testing.assert_array_equal(given.fit(X, y).decision_function(queries), typical.decision_function(queries))
 
 
 @pytest.mark.parametrize("model", BOTH)
@@ -120,13 +144,126 @@ def test_rows_of_similarities_serve_like_vectors(model, kernel, data):
     np.testing.assert_array_equal(fitted.predict(rows), fitted.predict(similarity.transform(queries)))
 
 
+def make_bags(n, seed):
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 2
+    return [rng.normal(size=(25, 3)) + np.array([2.0 * code, 0, 0]) for code in codes], np.array(list("ab"))[codes]
+
+
+STATISTICS = UniversalStatistics(UniversalMixture(4, random_state=0))
+OURS = {
+    "ppk": [STATISTICS, MAPAdaptation(), MixtureKernel("ppk")],
+    "klk": [STATISTICS, MAPAdaptation(), MixtureKernel("klk")],
+    "fisher": [STATISTICS, FisherVector(), Normalizer(), InnerProductKernel()],
+    "pyramid match": [PyramidMatchKernel(n_levels=3, random_state=0)],
+}
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_any_kernel_of_ours_finds_the_neighbours_and_weighs_their_votes(name):
+    bags, labels = make_bags(40, 0)
+    vote = MulticlassLeveragedNeighbors(5, metric="similarity", kernel="similarity", rounds=0.5, random_state=0)
+    model = make_pipeline(*OURS[name], vote).fit(bags, labels)
+    queries, truth = make_bags(30, 1)
+    assert np.mean(model.predict(queries) == truth) > 0.9 and len(model[-1].prototypes_) == 20
+    voters = deciding_images(model, queries[:2], np.arange(40))
+    assert voters[0][0]["label"] == labels[int(voters[0][0]["image"])] == model.predict(queries[:1])[0]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "canberra", "chi2", lambda a, b: float(np.abs(a - b).max())])
+def test_any_metric_finds_the_neighbours(metric):
+    rng = np.random.default_rng(0)
+    y = np.array(list("ab"))[np.arange(80) % 2]
+    X = np.where((y == "a")[:, None], rng.dirichlet([4, 2, 1, 1], 80), rng.dirichlet([1, 1, 2, 4], 80))
+    fitted = UniversalNearestNeighbors(5, metric=metric, rounds=0.3, random_state=0).fit(X[:50], y[:50])
+    assert np.mean(fitted.predict(X[50:]) == y[50:]) > 0.85
+
+
+def exponential_slope(x):
+    return -np.exp(-x)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_a_loss_given_by_its_derivative_is_that_loss(model, data):
+    X, y, queries, _ = data
+    known, given = (
+        model(5, kernel="gaussian", loss=loss, rounds=0.3, folds=None).fit(X, y)
+        for loss in ("exponential", exponential_slope)
+    )
+    np.testing.assert_array_equal(given.prototypes_, known.prototypes_)
+    np.testing.assert_allclose(given.decision_function(queries), known.decision_function(queries), rtol=1e-5)
+
+
 @pytest.mark.parametrize("search", [NearestNeighbors(algorithm="kd_tree"), MetricSearch("euclidean")])
-def test_any_search_gives_the_same_answers(search, data):
+def test_any_search_gives_the_same_answers(search, data, tmp_path):
     X, y, queries, _ = data
     ours, theirs = (
         MulticlassLeveragedNeighbors(5, rounds=0.5, search=s, random_state=0).fit(X, y) for s in (None, search)
     )
     np.testing.assert_allclose(theirs.decision_function(queries), ours.decision_function(queries), rtol=1e-9)
+    if isinstance(search, NearestNeighbors):
+        from patchbag.storage import load, save
+
+        loaded = load(save(theirs, tmp_path / "m.patchbag"))
+        np.testing.assert_array_equal(loaded.predict_proba(queries), theirs.predict_proba(queries))
+
+
+@pytest.mark.parametrize(("index", "settings"), [("Flat", None), ("IVF4,Flat", {"nprobe": 4}), ("HNSW16", None)])
+def test_faiss_finds_the_same_neighbours(index, settings, data, tmp_path):
+    pytest.importorskip("faiss")
+    from patchbag.storage import load, save
+
+    X, y, queries, _ = data
+    search = FaissSearch(index, settings=settings)
+    ours, theirs = (
+        UniversalNearestNeighbors(5, rounds=0.5, search=s, random_state=0).fit(X, y) for s in (None, search)
+    )
+    np.testing.assert_allclose(theirs.decision_function(queries), ours.decision_function(queries), rtol=1e-9)
+    loaded = load(save(theirs, tmp_path / "m.patchbag"))
+    np.testing.assert_array_equal(loaded.predict_proba(queries), theirs.predict_proba(queries))
+    with pytest.raises(ValueError, match="look at more lists"):
+        FaissSearch("IVF4,Flat").fit(X).kneighbors(queries, 60)
+    with pytest.raises(ValueError, match="metric"):
+        FaissSearch(metric="cosine").fit(X)
+
+
+class CountedSearch(NearestNeighbors):
+    """A search that counts how often it is built."""
+
+    built = 0
+
+    def fit(self, X, y=None):
+        CountedSearch.built += 1
+        return super().fit(X, y)
+
+
+def test_the_search_is_built_once_and_asked_many_times(data):
+    X, y, queries, _ = data
+    fitted = MulticlassLeveragedNeighbors(5, rounds=0.5, search=CountedSearch(), folds=None).fit(X, y)
+    before = CountedSearch.built
+    for _ in range(3):
+        fitted.predict(queries)
+    assert CountedSearch.built == before
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
+def test_distances_of_all_pairs_are_those_of_the_parts(metric, data, monkeypatch):
+    X, y, queries, _ = data
+    model = MulticlassLeveragedNeighbors((3, 5), metric=metric, kernel="gaussian", random_state=0)
+    found = [model.fit(X, y).predict_proba(queries)]
+    monkeypatch.setattr("patchbag.classifiers.prototypes.search.PAIRS", 0)
+    np.testing.assert_allclose(model.fit(X, y).predict_proba(queries), found[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_without_folds_only_the_probabilities_are_others(model, data):
+    X, y, queries, _ = data
+    plain, calibrated = (model(5, rounds=0.3, folds=folds, random_state=0).fit(X, y) for folds in (None, 3))
+    np.testing.assert_array_equal(plain.prototypes_, calibrated.prototypes_)
+    np.testing.assert_array_equal(plain.rank(queries, 3), calibrated.rank(queries, 3))
+    assert plain.left_out_ is None and plain.temperature_ == 1
+    with pytest.raises(ValueError, match="folds must be a number"):
+        model(5, folds=None).fit(X, y)
 
 
 def test_neighbours_may_be_those_of_a_divergence():
@@ -141,7 +278,7 @@ def test_neighbours_may_be_those_of_a_divergence():
 def test_the_intersection_kernel_is_one_minus_half_of_manhattans_distance():
     rng = np.random.default_rng(0)
     a, b = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), 9)
-    distances, near = nearest(b, a, 3, "manhattan", None)
+    distances, near = MetricSearch("manhattan").fit(b).kneighbors(a, 3)
     literal = np.array([[np.minimum(x, b[j]).sum() for j in row] for x, row in zip(a, near)])
     np.testing.assert_allclose(kernel_values(distances, "intersection"), literal, rtol=1e-12)
 
@@ -231,3 +368,19 @@ def test_votes_add_up_to_the_score_of_the_class_predicted_and_have_names(model, 
     assert voters[0][0]["vote"] == pytest.approx(votes[0, strongest] / np.abs(votes[0]).sum()) and len(voters[1]) == 3
     kept = kept_images(fitted, names, per_class=2)
     assert [k["label"] for k in kept] == ["a", "a", "b", "b", "c", "c"] and kept[0]["weight"] >= kept[1]["weight"]
+
+
+def test_a_categorizer_names_the_images_that_vote_and_those_that_decided(picture_folder):
+    from patchbag import open_collection
+
+    images = open_collection(picture_folder).labelled()
+    paths, labels = [str(p) for p in images.paths], images.labels.astype(str)
+    recipe = {"recipe__projection__n_components": 4, "random_state": 0}
+    model = Categorizer("mlnn-gist").set_params(**recipe).fit(paths, labels)
+    kept = kept_images(model, paths, per_class=3)
+    known = dict(zip(paths, labels))
+    assert {k["label"] for k in kept} == set(labels) and all(known[k["image"]] == k["label"] for k in kept)
+    (voters,) = deciding_images(model, paths[:1], paths)
+    assert sum(abs(v["vote"]) for v in voters) <= 1 + 1e-9 and all(known[v["image"]] == v["label"] for v in voters)
+    with pytest.raises(TypeError, match="not in LogisticRegression"):
+        kept_images(make_pipeline(LogisticRegression()), paths)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""Leveraged nearest neighbours: the k nearest prototypes vote, each with a coefficient that was learned.
 
-.. math:: h_c(x) = \sum_{j \in NN_k(x)} \alpha_{jc}\, K(x, x_j)\, y_{jc} \qquad (4.10, 5.12)
-
-The neighbours of a new image are looked for among the prototypes that were kept, so that fewer of them are also faster.
-With equal coefficients and the k-NN kernel this is the plain k-NN rule.  What both classifiers share is here: the
-search, the number of rounds, calibration and the vote; how coefficients are learned is
+The neighbours of a new image are looked for among the prototypes that were kept, so that fewer of them are also faster
+(:mod:`~patchbag.classifiers.prototypes.panel`).  With equal coefficients and the k-NN kernel this is the plain k-NN
+rule.  What both classifiers share is here: the number of rounds and calibration; how coefficients are learned is
 :mod:`~patchbag.classifiers.prototypes.universal`'s and :mod:`~patchbag.classifiers.prototypes.multiclass`'s affair.
 
 **Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
@@ -26,7 +24,7 @@ or less good ones.  Where no prototype at all is worth a vote (two images of two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -40,17 +38,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
 from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
-from patchbag.classifiers.prototypes.edges import KERNELS, class_vectors, kernel_values, typical_width, vote_matrix
+from patchbag.classifiers.prototypes.edges import (
+    KERNELS,
+    REACHES,
+    class_vectors,
+    kernel_values,
+    typical_width,
+    vote_matrix,
+)
 from patchbag.classifiers.prototypes.losses import LOSSES
-from patchbag.classifiers.prototypes.search import nearest, nearest_others
+from patchbag.classifiers.prototypes.panel import Panel, Voter
+from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
 
-# k, coefficients (m, C) or (m, 1), σ if it is fixed
-Voter = tuple[int, np.ndarray, float | None]
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
@@ -65,11 +69,13 @@ class _Trained(NamedTuple):
 class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Base of the boosted nearest neighbours; the parameters are explained in its subclasses."""
 
+    _votes: Panel | None = None
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_neighbors": [POSITIVE, ALL_POSITIVE],
         "metric": [str, callable],
         "kernel": [StrOptions(set(KERNELS))],
-        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({"adaptive"}), None],
+        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({*REACHES, "typical"})],
         "loss": [StrOptions(set(LOSSES)), callable],
         "rounds": [POSITIVE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "least": [Interval(Integral, 0, None, closed="left")],
@@ -77,7 +83,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "smoothing": [Interval(Real, 0, None, closed="left"), None],
         "drop_negative": ["boolean"],
         "search": [HasMethods(["fit", "kneighbors"]), None],
-        "folds": [Interval(Integral, 2, None, closed="left")],
+        "folds": [Interval(Integral, 2, None, closed="left"), None],
         "random_state": ["random_state"],
     }
 
@@ -101,7 +107,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         *,
         metric: Any = "euclidean",
         kernel: str = "knn",
-        width: float | str | None = "adaptive",
+        width: float | str = "adaptive",
         loss: str | Callable[[float], float] = "exponential",
         rounds: int | float | str = "auto",
         least: int = 0,
@@ -109,7 +115,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         smoothing: float | None = None,
         drop_negative: bool = True,
         search: Any = None,
-        folds: int = 3,
+        folds: int | None = 3,
         random_state: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -138,7 +144,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return tags
 
     def _on_similarities(self) -> bool:
-        return isinstance(self.metric, str) and self.metric == "similarity"
+        return is_similarity(self.metric)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
@@ -153,24 +159,26 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             raise ValueError(f'kernel="intersection" is made from metric="manhattan", got {self.metric!r}')
         if self._on_similarities() and len(X) != X.shape[1]:
             raise ValueError(f"similarities to the training images make a square matrix, got {X.shape}")
+        if self.folds is None and isinstance(self.rounds, str):
+            raise ValueError('rounds="auto" are chosen on images that are left out: folds must be a number')
         n_classes, m = len(self.classes_), len(X)
         candidates = self._candidates()
         random = check_random_state(self.random_state)
-        folds = left_out_folds(codes, self.folds, random)
+        folds = [] if self.folds is None else left_out_folds(codes, self.folds, random)
         shown, far = np.full((len(candidates), m, n_classes), np.nan), np.zeros((len(candidates), m))
+        pairs, metric = all_pairs(X, self.metric, self.search) if folds else (X, self.metric)
         for train, test in folds:
             known, part = np.unique(codes[train], return_inverse=True)
             if len(known) < 2:
                 continue
-            rows, queries = (X[np.ix_(a, train)] if self._on_similarities() else X[a] for a in (train, test))
-            trained = self._train(rows, part, candidates, random)
+            rows, queries = (pairs[np.ix_(a, train)] if is_similarity(metric) else X[a] for a in (train, test))
+            trained = self._train(rows, part, candidates, random, metric)
+            references, y = np.arange(len(train)) if is_similarity(metric) else rows, class_vectors(part, len(known))
             for number, share in enumerate(candidates):
-                voters = self._voters(trained, part, share)
-                shown[number][np.ix_(test, known)], far[number, test] = self._scores(
-                    queries, rows, class_vectors(part, len(known)), voters
-                )
+                panel = Panel(references, y, self._voters(trained, part, share), self._kernel, metric, self.search)
+                shown[number][np.ix_(test, known)], far[number, test] = panel.scores(queries)
         self._choose(shown, far, codes, candidates)
-        trained = self._train(X, codes, (self.share_,), random)
+        trained = self._train(pairs, codes, (self.share_,), random, metric)
         voters = self._voters(trained, codes, self.share_)
         self.prototypes_ = np.flatnonzero(np.any([coefficients.any(axis=1) for _, coefficients, _ in voters], axis=0))
         self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
@@ -178,6 +186,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.neighbors_ = [int(k) for k, _, _ in voters]
         self.coefficients_ = np.stack([coefficients[self.prototypes_] for _, coefficients, _ in voters])
         self.widths_ = [width for _, _, width in voters]
+        self._votes = None
+        self._panel()
         return self
 
     def _candidates(self) -> tuple[float, ...]:
@@ -189,20 +199,29 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         m, n_classes = len(codes), int(codes.max()) + 1
         return max(1, round(share * m), min(m, self.least * n_classes))
 
-    def _train(self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any) -> list[_Trained]:
+    def _train(
+        self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any, metric: Any
+    ) -> list[_Trained]:
         counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
-        distances, neighbors = nearest_others(X, max(counts), self.metric, self.search)
+        if self.chooser == "equal" and self.width != "typical":  # nothing is learned from neighbours
+            distances, neighbors = np.empty((len(X), 0)), np.empty((len(X), 0), int)
+        else:
+            distances, neighbors = nearest_others(X, max(counts), metric, self.search)
         rounds = len(X) if len(counts) > 1 else max(self._rounds(share, codes) for share in shares)
         order = random.permutation(len(X))
         found = []
         for k in counts:
             near = distances[:, :k]
-            width = (
-                typical_width(near) if self.width is None else None if self.width == "adaptive" else float(self.width)
-            )
-            votes = vote_matrix(neighbors[:, :k], kernel_values(near, self.kernel, width), len(X))
+            if isinstance(self.width, str):
+                width = typical_width(near) if self.width == "typical" else None
+            else:
+                width = float(self.width)
+            votes = vote_matrix(neighbors[:, :k], self._kernel(near, width), len(X))
             found.append(_Trained(k, self._leverage(votes, codes, int(codes.max()) + 1, rounds, order), width))
         return found
+
+    def _kernel(self, distances: np.ndarray, width: Any) -> np.ndarray:
+        return kernel_values(distances, self.kernel, width, REACHES.get(str(self.width), 1.0))
 
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
@@ -219,36 +238,10 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             left_out = ~np.isin(np.arange(m), kept)
             for coefficients in found:
                 coefficients[left_out] = 0.0
-        voters = [(k, c, width) for (k, _, width), c in zip(trained, found, strict=True) if c.any()]
-        return voters or [(k, np.ones_like(c), width) for (k, _, width), c in zip(trained, found, strict=True)]
-
-    def _strengths(
-        self, X: np.ndarray, references: Any, voters: list[Voter]
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """One nearest prototype after the other: numbers (n,) among the references, coefficients · K (n, C or 1) and
-        distances (n,).
-        """
-        for k, coefficients, width in voters:
-            kept = np.flatnonzero(coefficients.any(axis=1))
-            among = kept if self._on_similarities() else references[kept]
-            distances, near = nearest(among, X, k, self.metric, self.search)
-            strength = kernel_values(distances, self.kernel, width)
-            for rank in range(near.shape[1]):  # one neighbour at a time: never (n, k, C) numbers
-                who = kept[near[:, rank]]
-                yield who, strength[:, rank, None] * coefficients[who], distances[:, rank]
-
-    def _scores(
-        self, X: np.ndarray, references: Any, y: np.ndarray, voters: list[Voter]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Votes (n, C) of references (m, d), or of all columns of similarities, with class vectors ``y (m, C)``; and
-        how far (n,) those that vote are on average.
-        """
-        scores, far, count = np.zeros((len(X), y.shape[1])), np.zeros(len(X)), 0
-        for who, strength, distance in self._strengths(X, references, voters):
-            scores += strength * y[who]
-            far += distance
-            count += 1
-        return scores, far / count
+        voters = [Voter(k, c, width) for (k, _, width), c in zip(trained, found, strict=True)]
+        return [v for v in voters if v.coefficients.any()] or [
+            v._replace(coefficients=np.ones_like(v.coefficients)) for v in voters
+        ]
 
     def _choose(self, shown: np.ndarray, far: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]) -> None:
         """The smallest share with the highest accuracy on left-out images, and the temperature of its scores."""
@@ -268,17 +261,26 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.temperature_ = fit_temperature(scores, codes)
         self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_, far[best])
 
-    def _fitted(self, X: Any) -> tuple[np.ndarray, np.ndarray, list[Voter]]:
-        """Rows to vote on, class vectors of the prototypes, and what votes."""
+    def _panel(self) -> Panel:
+        """What votes; models that were just loaded make it when they are first asked."""
+        if self._votes is None:
+            voters = [Voter(*one) for one in zip(self.neighbors_, self.coefficients_, self.widths_, strict=True)]
+            references = np.arange(len(self.prototypes_)) if self.vectors_ is None else self.vectors_
+            y = class_vectors(self.labels_, len(self.classes_))
+            self._votes = Panel(references, y, voters, self._kernel, self.metric, self.search)
+        return self._votes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_votes"}
+
+    def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "prototypes_")
         X = validate_data(self, to_host(X), dtype=(np.float64, np.float32), reset=False)
-        rows = X[:, self.prototypes_] if self.vectors_ is None else X
-        voters = list(zip(self.neighbors_, self.coefficients_, self.widths_, strict=True))
-        return rows, class_vectors(self.labels_, len(self.classes_)), voters
+        return X[:, self.prototypes_] if self.vectors_ is None else X
 
     def _scores_and_distances(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        rows, y, voters = self._fitted(X)
-        scores, far = self._scores(rows, self.vectors_, y, voters)
+        rows = self._rows(X)
+        scores, far = self._panel().scores(rows)
         return scores / self.unit_, far
 
     def _class_scores(self, X: Any) -> np.ndarray:
@@ -286,15 +288,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def votes(self, X: Any) -> np.ndarray:
         """(n, P) the vote of every prototype for the class predicted; they add up to its score (figure 4.14)."""
-        rows, y, voters = self._fitted(X)
-        guess = self._scores(rows, self.vectors_, y, voters)[0].argmax(axis=1)
-        found = np.zeros((len(rows), len(y)))
-        for who, strength, _ in self._strengths(rows, self.vectors_, voters):
-            column = np.take_along_axis(
-                strength, guess[:, None] if strength.shape[1] > 1 else np.zeros_like(guess)[:, None], 1
-            )
-            found[np.arange(len(rows)), who] += column[:, 0] * y[who, guess] / self.unit_
-        return found
+        rows = self._rows(X)
+        return self._panel().votes(rows) / self.unit_
 
     def own_coefficients(self) -> np.ndarray:
         """(P,) what the votes of the prototypes for their own classes weigh, over all neighbourhoods."""
@@ -323,7 +318,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
-        similar = isinstance(values["metric"], str) and values["metric"] == "similarity"
+        similar = is_similarity(values["metric"])
         if sizes["columns"] not in (1, sizes["C"]) or not sizes["P"] or sizes["C"] < 2:
             return f"it has {sizes['P']} prototypes that vote for {sizes['columns']} classes of {sizes['C']}"
         if similar is not (values.get("vectors_") is None) or (similar and values["prototypes_"].max() >= sizes["d"]):

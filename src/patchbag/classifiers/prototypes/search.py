@@ -2,23 +2,27 @@
 """Nearest neighbours under the metrics of this library, and training images without themselves.
 
 A search is anything with scikit-learn's ``fit(X)`` and ``kneighbors(X, n_neighbors)``: scikit-learn's
-``NearestNeighbors``, our own, or a wrapper of faiss.  :class:`MetricSearch` compares with all references under the
+``NearestNeighbors``, our own, or :class:`FaissSearch`.  :class:`MetricSearch` compares with all references under the
 metrics of histograms that scikit-learn lacks; where ``metric`` is ``"similarity"``, rows are similarities to the
-training images, and the nearest are the most similar ones.
+training images, and the nearest are the most similar ones.  A search that is approximate may find other neighbours,
+and ``own`` is then not always among those of an image: the farthest is left out in its place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.neighbors import NearestNeighbors
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.declared import Declared, floats
 from patchbag.similarity.histograms.distances import DISTANCES, pairwise_distances
 
 BLOCK = 1024
+PAIRS = 1 << 26  # distances that are held at once
 
 
 def smallest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -53,32 +57,101 @@ class MetricSearch(BaseEstimator):
         return np.concatenate(distances), np.concatenate(columns)
 
 
+class SimilarColumns(BaseEstimator):
+    """Rows of similarities to all training images; references are the numbers of those to look at.
+
+    Distances are negative similarities.
+    """
+
+    def fit(self, X: np.ndarray, y: Any = None) -> Self:
+        self.columns_ = X
+        return self
+
+    def kneighbors(self, X: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+        return smallest(-X[:, self.columns_], n_neighbors)
+
+
+class FaissSearch(BaseEstimator):
+    """An index of faiss (``pip install patchbag[faiss]``).
+
+    Parameters
+    ----------
+    index : what faiss' ``index_factory`` makes, such as ``"Flat"``, ``"HNSW32"`` or ``"IVF64,Flat"``
+    metric : ``"euclidean"`` or ``"manhattan"``
+    settings : parameters of the index such as ``{"nprobe": 8}``
+
+    Attributes
+    ----------
+    index_ : faiss' own
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "index": [str],
+        "metric": [StrOptions({"euclidean", "manhattan"})],
+        "settings": [dict, None],
+    }
+    _stored: ClassVar[dict[str, Declared]] = {}  # an index is built anew from the prototypes
+
+    def __init__(
+        self, index: str = "Flat", metric: str = "euclidean", settings: Mapping[str, float] | None = None
+    ) -> None:
+        self.index = index
+        self.metric = metric
+        self.settings = settings
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: np.ndarray, y: Any = None) -> Self:
+        import faiss
+
+        kind = {"euclidean": faiss.METRIC_L2, "manhattan": faiss.METRIC_L1}[self.metric]
+        self.index_ = faiss.index_factory(X.shape[1], self.index, kind)
+        rows = np.ascontiguousarray(X, np.float32)
+        self.index_.train(rows)
+        self.index_.add(rows)
+        for name, value in (self.settings or {}).items():
+            faiss.ParameterSpace().set_index_parameter(self.index_, name, value)
+        return self
+
+    def kneighbors(self, X: np.ndarray, n_neighbors: int) -> tuple[np.ndarray, np.ndarray]:
+        distances, columns = self.index_.search(np.ascontiguousarray(X, np.float32), n_neighbors)
+        if columns.min() < 0:
+            raise ValueError(f"{self.index!r} found fewer than {n_neighbors} neighbours: let it look at more lists")
+        return np.sqrt(np.maximum(distances, 0)) if self.metric == "euclidean" else distances, columns
+
+
 def make_search(search: Any, metric: Any) -> Any:
     """A search that is not fitted yet."""
+    if is_similarity(metric):
+        return SimilarColumns()
     if search is not None:
         return clone(search)
     return MetricSearch(metric) if metric in DISTANCES else NearestNeighbors(metric=metric)
 
 
-def nearest(references: np.ndarray, X: np.ndarray, k: int, metric: Any, search: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and numbers (n, k) of the nearest ``references``, ascending.
+def is_similarity(metric: Any) -> bool:
+    """Whether rows are similarities to the training images, and not vectors."""
+    return isinstance(metric, str) and metric == "similarity"
 
-    With ``metric="similarity"``, ``X (n, m)`` are similarities to m training images and ``references`` the numbers of
-    those to look at; distances are negative similarities.
+
+def all_pairs(X: np.ndarray, metric: Any, search: Any) -> tuple[np.ndarray, Any]:
+    """What parts of the training images are cut from, and its metric.
+
+    Where they fit into memory these are negative distances of all pairs, computed once; else the images as they are.
     """
-    k = min(k, len(references))
-    if isinstance(metric, str) and metric == "similarity":
-        return smallest(-X[:, references], k)
-    distances, columns = make_search(search, metric).fit(references).kneighbors(X, k)
-    return np.asarray(distances, np.float64), np.asarray(columns)
+    if search is None and isinstance(metric, str) and metric in DISTANCES and len(X) ** 2 <= PAIRS:
+        return -pairwise_distances(X, X, metric), "similarity"
+    return X, metric
 
 
 def nearest_others(X: np.ndarray, k: int, metric: Any, search: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The same for training images among themselves, each without itself."""
+    """Distances and numbers (n, k) of the nearest training images of each, ascending, itself left out.
+
+    With ``metric="similarity"``, ``X (n, n)`` are their similarities.
+    """
     n = len(X)
-    similar = isinstance(metric, str) and metric == "similarity"
-    distances, columns = nearest(np.arange(n) if similar else X, X, min(k, n - 1) + 1, metric, search)
+    references = np.arange(n) if is_similarity(metric) else X
+    distances, columns = make_search(search, metric).fit(references).kneighbors(X, min(k, n - 1) + 1)
     own = columns == np.arange(n)[:, None]
     own[~own.any(axis=1), -1] = True  # more images with the same vector than neighbours: any of them is as near
     kept = ~own
-    return distances[kept].reshape(n, -1), columns[kept].reshape(n, -1)
+    return np.asarray(distances, np.float64)[kept].reshape(n, -1), columns[kept].reshape(n, -1)

@@ -33,7 +33,8 @@ class UniversalNearestNeighbors(LeveragedNeighbors):
         ``"similarity"`` where X are rows of similarities to the training images
     kernel : ``"knn"``, ``"gaussian"``, ``"intersection"`` (ℓ1-normalised histograms, ``metric="manhattan"``) or
         ``"similarity"``
-    width : σ of the Gaussian, ``"adaptive"``, or None for one that suits the training images
+    width : σ of the Gaussian; ``"adaptive"`` or ``"sharp"``, by the distance of the k-th neighbour; or ``"typical"``,
+        the same for all that suits the training images
     loss : ``"exponential"``, ``"squared"``, ``"logistic"``, or the derivative of a loss, a function of one number
     rounds : T, the most prototypes: a number, a share of the training images, or ``"auto"``
     least : prototypes per class that a share is never below
@@ -41,7 +42,8 @@ class UniversalNearestNeighbors(LeveragedNeighbors):
     smoothing : ε, weight of the pair that keeps coefficients finite; None for the thesis' 1/m
     drop_negative : drop prototypes whose coefficient for their own class is not positive
     search : an estimator with ``fit`` and ``kneighbors``; its distances take the place of ``metric``'s
-    folds : parts in which images are left out, for calibration and the number of rounds
+    folds : parts in which images are left out, for calibration and the number of rounds; None where only the class
+        is asked for, which trains several times as fast
     random_state : seed of the folds
 
     Attributes

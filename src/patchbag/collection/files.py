@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether a file is the one that was seen before: its size and time of modification, and the digest of its bytes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import partial
+
+COARSEST_CLOCK = 3 * 10**9  # nanoseconds: a file that was modified so recently may change once more without a trace
+DIGEST = 20  # bytes
+
+Status = tuple[int, int]
+NO_FILE = (-1, -1)
+
+
+def file_status(path: str | os.PathLike[str]) -> Status | None:
+    """Size and time of a regular file; None for others, reading which may never end."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+def entry_status(entry: os.DirEntry[str]) -> Status:
+    """The same of an entry of a folder, in a third of the time; ``NO_FILE`` for others."""
+    try:
+        found = entry.stat()
+    except OSError:  # a link to nowhere
+        return NO_FILE
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else NO_FILE
+
+
+def content_digest(path: str | os.PathLike[str]) -> bytes | None:
+    """Digest of the bytes of a file; None where it cannot be read."""
+    import hashlib
+
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=DIGEST)).digest()
+    except OSError:
+        return None
