@@ -112,7 +112,8 @@ class Page:
         self._child: Child | None = None
         self._stop = threading.Event()
         self._state_sent = 0.0
-        self._turn, self._drawn_at = 0, 0  # draws of the pool of a large folder, and labels at the last one
+        # draws of the pool of a large folder, and labels at the last one
+        self._turn, self._drawn_at = 0, int((self.album.label >= 0).sum())
         self._threads = [
             threading.Thread(target=self._work, daemon=True),
             threading.Thread(target=self._describe, daemon=True),
