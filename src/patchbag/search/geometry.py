@@ -13,9 +13,9 @@ r"""Whether two images show the same picture, or one a part of the other: aligne
 .. math:: r = \frac{\sum_p (a_p - \bar a)(b_p - \bar b)}{\sqrt{\sum_p (a_p - \bar a)^2 \sum_p (b_p - \bar b)^2}}
 
    A series of shots agrees as a whole, and disagrees where something moved.  So the correlation is also taken in each
-   of ``BLOCKS`` × ``BLOCKS`` parts of the overlap that show something, and agreement is the smaller one of that of the whole and a low
-   percentile of the parts: the ``MOVED``-th of images that had to be aligned, as those of a series have to, and the
-   ``STILL``-th of others, of whose faint parts compression may leave little.
+   of ``BLOCKS`` × ``BLOCKS`` parts of the overlap that show something, and agreement is the smaller one of that of the
+   whole and a low percentile of the parts: the ``MOVED``-th of images that had to be aligned, as those of a series have
+   to, and the ``STILL``-th of others, of whose faint parts compression may leave little.
 
 Where nothing was moved (a copy that was resized, compressed or recoloured) the last step alone is enough, without
 keypoints: the images lie on each other as they are.
