@@ -31,7 +31,7 @@ bench: $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 FUZZ_JOBS ?= 1
 fuzz: $(VENV)/.installed
-	@mkdir -p .fuzz; failed=0; for script in models folders images bombs kills numerics; do \
+	@mkdir -p .fuzz; failed=0; for script in models folders images bombs kills page numerics; do \
 		$(BIN)/python fuzz/$$script.py --seconds $(FUZZ_SECONDS) --jobs $(FUZZ_JOBS) --journal .fuzz/$$script.jsonl || failed=1; done; exit $$failed
 
 $(VENV)/.installed: pyproject.toml

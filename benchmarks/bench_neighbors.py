@@ -3,7 +3,8 @@
 
     python benchmarks/bench_neighbors.py            # 1,000 queries, batch and single, clustered and iid histograms
     python benchmarks/bench_neighbors.py --auto 3000 20000 60000   # what "auto" loses against the faster algorithm
-    python benchmarks/bench_neighbors.py --exact 1000   # neighbours against float64, every divergence, side and width
+    python benchmarks/bench_neighbors.py --exact 10000   # neighbours against float64, every divergence, side and width
+    python benchmarks/bench_neighbors.py --approximate colors   # or words: histograms of photographs in PATCHBAG_DATA
 
 Clustered: 1,000 centres from a flat Dirichlet distribution in 64 dimensions, points drawn around them with 2,000
 counts; iid: points from the flat Dirichlet distribution.  Times are the best of several, ours and the peer's in turn.
@@ -12,9 +13,13 @@ counts; iid: points from the flat Dirichlet distribution.  Times are the best of
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,14 +50,16 @@ def iid(n: int, m: int, d: int = 64) -> tuple[np.ndarray, np.ndarray]:
 DATA = {"clustered": clustered, "iid": iid}
 
 
-def in_turn(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+def in_turn(
+    functions: dict[str, Callable[[], Any]], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Best seconds of each."""
     best = dict.fromkeys(functions, np.inf)
     for _ in range(repeats + 1):  # the first round compiles and warms up
         for name, function in functions.items():
-            started = time.perf_counter()
+            started = clock()
             function()
-            best[name] = min(best[name], time.perf_counter() - started)
+            best[name] = min(best[name], clock() - started)
     return best
 
 
@@ -139,25 +146,69 @@ def report_building(name: str, X: np.ndarray) -> None:
     )
 
 
-def report_exactness(m: int) -> None:
-    """Neighbours of m queries per divergence, side and width against float64, direct formulas, stable order."""
+def report_approximate(features: str) -> None:
+    """Number closer, divergences saved, and processor time against products, on the histograms of the experiments."""
+    from patchbag.experiments.neighbors import SMOOTHING, count_closer, histograms
+    from patchbag.experiments.runs import open_data
+
+    data = {"colors": "corel1000", "words": "scene15"}[features]
+    X, Q = histograms(open_data({"data": data}, Path(os.environ["PATCHBAG_DATA"])), features, np.random.default_rng(0))
+    Q = Q[:1000]
+    form = Form(GENERATORS["kl"], 1.0, SMOOTHING)
+    rows, logs = form.clean(X), np.log(form.clean(Q))
+    entropy = (rows * np.log(rows)).sum(axis=1)
+    exact = entropy - logs @ rows.T
+    narrow, narrow_logs, narrow_entropy = (a.astype(np.float32) for a in (rows, logs, entropy))
+
+    def batch() -> None:
+        for start in range(0, len(Q), 100):
+            np.argpartition(narrow_entropy - narrow_logs[start : start + 100] @ narrow.T, 1, axis=1)
+
+    def single() -> None:
+        for q in narrow_logs[:200]:
+            np.argpartition(narrow_entropy - narrow @ q, 1)
+
+    common = {"side": "left", "smoothing": SMOOTHING, "random_state": 0}
+    models = {"one leaf of the tree": BregmanNeighbors(1, algorithm="ball", max_leaves=1, **common).fit(X)}
+    graph = BregmanNeighbors(1, algorithm="graph", **common).fit(X)
+    for beam, leaves in ((4, 1), (10, 1), (32, 4)):
+        model = models[f"graph, beam {beam}, from {leaves}"] = copy(graph)
+        model.index_ = copy(graph.index_)  # less what is compiled for one setting
+        model.index_.plan = replace(graph.index_.plan, beam=beam, max_leaves=leaves)
+    clock = time.process_time
+    many = in_turn({"products": batch} | {name: partial(m.kneighbors, Q) for name, m in models.items()}, 5, clock)
+    ones = {"products": single} | {name: one_by_one(m, Q[:200]) for name, m in models.items()}
+    ones = in_turn(ones, 10, clock)
+    for name, model in models.items():
+        reached = np.take_along_axis(exact, model.kneighbors(Q)[1], axis=1)
+        fewer = len(X) / model.query_stats(Q)["divergences"].mean()
+        print(
+            f"{features}, {name}: number closer {count_closer(exact, reached):.1f} at {fewer:.0f} × fewer divergences; "
+            f"batch {many['products'] / many[name]:.1f} ×, single {ones['products'] / ones[name]:.1f} × faster "
+            f"({5e3 * ones[name]:.1f} against {5e3 * ones['products']:.0f} µs)"
+        )
+
+
+def report_exactness(m: int, names: list[str]) -> None:
+    """Neighbours of m queries per divergence and side against float64, direct formulas, stable order."""
     from patchbag.neighbors.brute import plain_divergences
 
-    rng = np.random.default_rng(0)
-    wrong = total = 0
-    for name, generator in GENERATORS.items():
+    for name in names:
+        rng = np.random.default_rng(0)
+        generator = GENERATORS[name]
+        wrong = total = 0
         for side in ("right", "left", "symmetric", "mixed"):
-            for d in (2, 17, 64, 1111):
-                n = 2000 if d < 1000 else 400
+            for d, n, share in ((2, 1000, 0.4), (17, 1000, 0.3), (64, 1000, 0.25), (1111, 300, 0.05)):
                 X = rng.normal(size=(n, d))
                 X = np.exp(X) if generator.lower == 0 else X
                 X[n // 2 : n // 2 + n // 8] = X[: n // 8]  # ties
-                share = m // 4 if d < 1000 else min(m // 4, 100)
-                Q = np.vstack([X[: share // 2], X[rng.integers(n, size=share - share // 2)] * rng.uniform(0.9, 1.1)])
+                asked = round(share * m)
+                Q = X[rng.integers(n, size=asked)]
+                Q[asked // 8 :] *= rng.uniform(0.9, 1.1, (asked - asked // 8, d))  # the others are points, with ties
                 found = {}
                 for algorithm in ("brute", "ball", "vantage"):
                     model = BregmanNeighbors(
-                        K, divergence=name, side=side, mixing=0.3, algorithm=algorithm, random_state=0
+                        K, divergence=name, side=side, mixing=0.3, algorithm=algorithm, leaf_size=20, random_state=0
                     )
                     found[algorithm] = model.fit(X).kneighbors(Q)[1]
                 points = model.index_.points
@@ -169,7 +220,7 @@ def report_exactness(m: int) -> None:
                     for indices in found.values():
                         wrong += not np.array_equal(indices[i], true)
                         total += 1
-        print(f"{name}: {wrong} of {total:,} lists differ so far", flush=True)
+        print(f"{name}: {wrong} of {total:,} lists differ", flush=True)
 
 
 def report_auto(sizes: list[int]) -> None:
@@ -181,12 +232,15 @@ def report_auto(sizes: list[int]) -> None:
                 X, Q = draw(n, 300, d)
                 models = {a: BregmanNeighbors(K, algorithm=a, random_state=0).fit(X) for a in ("brute", "ball", "auto")}
                 for m in (1, 10, 300):
-                    best = dict.fromkeys(models, np.inf)
-                    for _ in range(3 if m == 300 else 15):
-                        for key, model in models.items():
-                            started = time.process_time()
-                            model.kneighbors(Q[:m])
-                            best[key] = min(best[key], time.process_time() - started)
+                    blocks = [Q[start : start + m] for start in range(0, 300, max(m, 15))]
+                    seconds = {key: np.full(len(blocks), np.inf) for key in models}
+                    for _ in range(8):
+                        for i, block in enumerate(blocks):
+                            for key, model in models.items():
+                                started = time.process_time()
+                                model.kneighbors(block)
+                                seconds[key][i] = min(seconds[key][i], time.process_time() - started)
+                    best = {key: float(values.mean()) for key, values in seconds.items()}
                     ratio = best["auto"] / min(best["brute"], best["ball"])
                     worst = max(worst, ratio)
                     times = ", ".join(f"{key} {1e6 * best[key] / m:.0f} µs" for key in models)
@@ -197,12 +251,16 @@ def report_auto(sizes: list[int]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--exact", type=int, default=0)
+    parser.add_argument("--divergences", choices=GENERATORS, nargs="+", default=list(GENERATORS))
+    parser.add_argument("--approximate", choices=("colors", "words"))
     parser.add_argument("--auto", type=int, nargs="+", metavar="POINTS")
     parser.add_argument("--points", type=int, default=60_000)
     arguments = parser.parse_args()
     with threadpool_limits(1):
         if arguments.exact:
-            report_exactness(arguments.exact)
+            report_exactness(arguments.exact, arguments.divergences)
+        elif arguments.approximate:
+            report_approximate(arguments.approximate)
         elif arguments.auto:
             report_auto(arguments.auto)
         else:

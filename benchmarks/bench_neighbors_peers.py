@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -55,9 +56,11 @@ def ours(X: np.ndarray) -> Iterator[Contender]:
             yield family, str(options.get("max_leaves", "")), ask(model), ask(model), "left"
     model = BregmanNeighbors(K, side="left", algorithm="graph", random_state=0)
     print(f"graph built in {seconds(lambda: model.fit(X), 1):.1f} s", flush=True)
-    for beam in (10, 16, 32, 64, 128, 256):
-        model.index_.plan = replace(model.index_.plan, beam=beam)
-        yield "graph", f"beam {beam}", ask(model), ask(model), "left"
+    for leaves, beam in ((1, 10), (4, 10), (4, 16), (8, 20), (8, 40), (8, 80), (8, 160), (8, 320)):
+        variant = copy(model)
+        variant.index_ = copy(model.index_)
+        variant.index_.plan = replace(model.index_.plan, beam=beam, max_leaves=leaves)
+        yield "graph", f"{beam} from {leaves}", ask(variant), ask(variant), "left"
 
 
 def nmslib_(X: np.ndarray) -> Iterator[Contender]:
@@ -122,7 +125,12 @@ def pynndescent_(X: np.ndarray) -> Iterator[Contender]:
         yield "pynndescent, symmetrised", f"ε {epsilon}", ask, ask, "symmetric"
 
 
-def curves(X: np.ndarray, Q: np.ndarray) -> list[tuple[str, str, float, float, float]]:
+PACKAGES = {"ours": ours, "nmslib": nmslib_, "hnswlib": hnswlib_, "pynndescent": pynndescent_}
+
+
+def curves(
+    X: np.ndarray, Q: np.ndarray, some: list[Callable[[np.ndarray], Iterator[Contender]]]
+) -> list[tuple[str, str, float, float, float]]:
     """Family, setting, recall@10, queries per second in a batch and one by one."""
     form = Form(GENERATORS["kl"], 1.0, SMOOTHING)
     X, Q = form.clean(X), form.clean(Q)
@@ -131,7 +139,7 @@ def curves(X: np.ndarray, Q: np.ndarray) -> list[tuple[str, str, float, float, f
         for side in ("left", "symmetric")
     }
     found = []
-    for contenders in (ours, nmslib_, hnswlib_, pynndescent_):
+    for contenders in some:
         try:
             for family, setting, many, one, side in contenders(X):
                 answer = many(Q)
@@ -172,12 +180,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=60_000)
     parser.add_argument("--data", choices=DATA, nargs="+", default=list(DATA))
+    parser.add_argument("--packages", choices=PACKAGES, nargs="+", default=list(PACKAGES))
     parser.add_argument("--plot")
     arguments = parser.parse_args()
     with threadpool_limits(1):
         results = {}
         for name in arguments.data:
             print(name, flush=True)
-            results[name] = curves(*DATA[name](arguments.points, 1000))
+            results[name] = curves(*DATA[name](arguments.points, 1000), [PACKAGES[p] for p in arguments.packages])
     if arguments.plot:
         plot(results, arguments.plot)

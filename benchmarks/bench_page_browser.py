@@ -2,7 +2,7 @@
 """The page in a browser: a gallery of 100,000 images, and the time from an answer to the next question.
 
     python benchmarks/bench_page_browser.py gallery
-    python benchmarks/bench_page_browser.py ask [--images 5000] [--labels 600]
+    python benchmarks/bench_page_browser.py ask [--images 5000] [--labels 600]      # and --images 100000
 
 ``gallery`` serves the front end with made-up answers, so that it is the browser that is measured: first thumbnails,
 jumps to any place until all thumbnails there are shown, memory of the tab.  ``ask`` runs the real page, in a process of
@@ -13,6 +13,7 @@ decoded and shown.  Chromium is the system's.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import io
 import json
@@ -95,7 +96,9 @@ class MadeUp(BaseHTTPRequestHandler):
         if path == "/images":
             return {"ids": list(range(self.total)), "total": self.total, "groups": None, "version": 1, "model": 1}
         if path == "/images/details":
-            return {"images": [self.image(int(i)) for i in query["ids"][0].split(",")]}
+            ids = [int(i) for i in query["ids"][0].split(",")]
+            some = {str(i): base64.b64encode(self.thumbs[i % len(self.thumbs)]).decode() for i in ids}
+            return {"images": [self.image(i) for i in ids], "thumbs": some if "thumbs" in query else {}}
         kinds = [{"id": i, "name": f"class {i}", "color": "#2b66b1", "key": str(i + 1), "count": 9} for i in range(9)]
         return {"images": self.total, "labelled": 9, "broken": 0, "me": "me", "folder": "made up", "classes": kinds}
 
@@ -198,6 +201,7 @@ def ask(page: Page, n_images: int, n_labels: int, questions: int = 100, port: in
             os.link(f"{root}/first{i % 50}", f"{root}/{i:06d}.jpg")
         os.makedirs(f"{root}/.patchbag")
         np.save(f"{root}/.patchbag/vectors.npy", X)
+        del X
         server = subprocess.Popen([sys.executable, "-c", HOLDER, root, f"{root}/.patchbag/vectors.npy", str(port)])
         try:
             answer_all(page, port, y, n_labels, questions)
@@ -217,7 +221,7 @@ def answer_all(page: Page, port: int, y: np.ndarray, n_labels: int, questions: i
     first = np.random.default_rng(1).permutation(len(y))[:n_labels]
     for c in np.unique(y):
         client.label(first[y[first] == c].tolist(), f"class {c:02d}")
-    time.sleep(5)
+    settled(client)
     page.goto(f"http://127.0.0.1:{port}/#/ask")
     for _ in range(questions):
         page.wait_for_selector(".asked[data-id]")
@@ -227,6 +231,12 @@ def answer_all(page: Page, port: int, y: np.ndarray, n_labels: int, questions: i
         page.wait_for_timeout(700)  # a person looks at the image
     times = page.evaluate("performance.getEntriesByName('answer to next question').map(one => one.duration)")
     print(f"{len(y):,} images, {n_labels} labels, answer to next question in the browser: {spread(times)}")
+
+
+def settled(client: PageClient) -> None:
+    """Wait until labels are learned and predicted, and nothing is under way."""
+    while client.get("columns")["model"] != client.get("images")["model"] or client.state()["stage"]:
+        time.sleep(0.5)
 
 
 def main() -> None:

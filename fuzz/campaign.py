@@ -2,11 +2,12 @@
 
 A campaign is a function ``case(seed) -> outcome`` that makes one hostile input from the seed and hands it to patchbag.
 It returns the name of an acceptable outcome ("answer", "ModelFileError", ...) and raises whatever is not acceptable.
-The child tells of every case before it begins and after it ends; when it dies, hangs or grows too large, the parent
-writes that down against the seed, starts another child behind it, and goes on until the time is over.
+The child tells of every case before it begins and after it ends, with its processor time and the most memory that it
+took; when it dies, hangs or grows too large, the parent writes that down against the seed, starts another child behind
+it, and goes on until the time is over.  A child that stays small lives as long as the campaign.
 
 The journal has one line per share of the cases and one per finding; a campaign that is started again does what its
-journal does not tell of::
+journal does not tell of, and says at its end what all of the journal comes to::
 
     python fuzz/models.py --seconds 600 --jobs 2 --journal models.jsonl     # again and again
     python fuzz/models.py --only 1234                                       # one case, in this process
@@ -25,45 +26,56 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import count
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 SLOW = 5.0  # seconds for one case
 LARGE = 1 << 30  # bytes of one child, libraries included
 HANGS = 90.0  # seconds of work without a word, compilation and the corpus included
-SHARE = 1000  # cases of one child, and of a line of the journal
+SHARE = 1000  # cases of a line of the journal, unless a campaign has slow ones
+GROWN = LARGE // 2  # bytes that a child holds when nothing goes on, beyond which another one goes on
 
 Case = Callable[[int], str]
 
 
-def work(case: Case, first: int, end: int) -> None:
-    """The child: cases from ``first`` to ``end``, a line before and after each."""
+def work(case: Case) -> None:
+    """The child: cases from one number to another, which it is told line by line, and a line before and after each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes = getattr(case, "processes", tuple)  # that the case has started, and that are still there
     say = sys.stdout.fileno()
     sys.stdout = sys.stderr
-    for seed in range(first, end):
-        os.write(say, f"{seed} begins\n".encode())
-        outcome, seconds = attempt(case, seed)
-        if seconds > SLOW:  # the first time something may have been compiled
+    for task in sys.stdin:
+        for seed in range(*map(int, task.split())):
+            os.write(say, f"{seed} begins\n".encode())
+            for process in (os.getpid(), *processes()):
+                forget_size(process)
             outcome, seconds = attempt(case, seed)
-        size = largest_size() + sum(map(largest_size, processes()))
-        os.write(say, f"{seed} {seconds:.3f} {size} {' '.join(outcome.split())[:300]}\n".encode())
+            if seconds > SLOW:  # the first time something may have been compiled
+                outcome, seconds = attempt(case, seed)
+            size = sum(size_of(process) for process in (os.getpid(), *processes()))
+            os.write(say, f"{seed} {seconds:.3f} {size} {' '.join(outcome.split())[:300]}\n".encode())
 
 
-def largest_size(process: str | int = "self") -> int:
-    """Bytes that a process has held at most."""
-    try:  # getrusage counts those of the process that started this one as well
+def size_of(process: int, which: str = "VmHWM") -> int:
+    """Bytes that a process has held at most since :func:`forget_size`, or holds now ("VmRSS")."""
+    try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+        return next(int(line.split()[1]) for line in lines if line.startswith(which)) * 1024
     except (OSError, StopIteration):
-        return 0 if process != "self" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return 0 if process != os.getpid() else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_size(process: int) -> None:
+    """Let the most that a process has held be what it holds now, where the system can; else it is of all its cases."""
+    with suppress(OSError):
+        Path(f"/proc/{process}/clear_refs").write_text("5")
 
 
 def attempt(case: Case, seed: int) -> tuple[str, float]:
@@ -80,11 +92,15 @@ def attempt(case: Case, seed: int) -> tuple[str, float]:
 class Child:
     """A process that works, and what it says."""
 
-    def __init__(self, script: str, first: int, end: int, more: list[str]) -> None:
-        command = [sys.executable, script, "--work", str(first), str(end), *more]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert self.process.stdout is not None
+    def __init__(self, script: str) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen([sys.executable, script, "--work"], **pipes)
         self.pipe, self.rest = self.process.stdout.fileno(), b""
+
+    def ask(self, first: int, end: int) -> None:
+        """Set it to work on the cases from ``first`` to ``end``."""
+        with suppress(BrokenPipeError):  # it has ended, as will be seen
+            os.write(self.process.stdin.fileno(), f"{first} {end}\n".encode())
 
     def line(self, timeout: float) -> str | None:
         """The next line; "" when it has ended, None when it says nothing."""
@@ -108,8 +124,8 @@ class Child:
 
     def end(self) -> int:
         self.process.kill()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.process.stdin.close()
+        self.process.stdout.close()
         return self.process.wait()
 
 
@@ -118,25 +134,27 @@ def run(
     seconds: float,
     first: int,
     journal: Path | None,
-    more: list[str],
     most: int | None = None,
     jobs: int = 1,
+    share: int = SHARE,
 ) -> tuple[Counter[str], list[tuple[int, str]]]:
     """Cases from ``first`` on for so many seconds, or so many cases: outcomes, findings (seed, what).
 
-    Each of the ``jobs`` takes a share of cases at a time, a process for each share; ``counts["MB"]`` is the most that
-    they held together.
+    Each of the ``jobs`` takes a share of cases at a time; ``counts["MB"]`` is the most that they held together.
     """
-    shares, lock = remaining(first, read(journal), most), threading.Lock()
-    campaign = Campaign(script, time.monotonic() + seconds, journal, more)
+    shares, lock = remaining(first, read(journal), most, share), threading.Lock()
+    campaign = Campaign(script, time.monotonic() + seconds, journal)
 
     def take() -> None:
+        worker = None
         while time.monotonic() < campaign.until:
             with lock:
-                share = next(shares, None)
-            if share is None:
-                return
-            campaign.run(*share)
+                part = next(shares, None)
+            if part is None:
+                break
+            worker = campaign.run(worker, *part)
+        if worker is not None:
+            worker.end()
 
     threads = [threading.Thread(target=take) for _ in range(jobs)]
     for thread in threads:
@@ -149,8 +167,8 @@ def run(
 class Campaign:
     """What several shares of one campaign add to."""
 
-    def __init__(self, script: str, until: float, journal: Path | None, more: list[str]) -> None:
-        self.script, self.until, self.journal, self.more = script, until, journal, more
+    def __init__(self, script: str, until: float, journal: Path | None) -> None:
+        self.script, self.until, self.journal = script, until, journal
         self.counts: Counter[str] = Counter()
         self.findings: list[tuple[int, str]] = []
         self.sizes: dict[int, int] = {}  # bytes of each thread's child
@@ -172,15 +190,16 @@ class Campaign:
             self.sizes[threading.get_ident()] = size
             self.counts["MB"] = max(self.counts["MB"], sum(self.sizes.values()) >> 20)
 
-    def run(self, first: int, end: int) -> None:
-        """A share of the cases."""
-        seed, begun, heard, counts = first, False, 0.0, Counter[str]()
-
-        def child() -> Child:
-            return Child(self.script, seed, end, self.more)
-
-        worker = child()
+    def run(self, worker: Child | None, first: int, end: int) -> Child | None:
+        """A share of the cases, by this child or a new one; the child, if it can go on."""
+        seed, asked, begun, counts, slowest, largest = first, False, False, Counter[str](), 0.0, 0
+        heard = worker.seconds() if worker is not None else 0.0
         while seed < end and (begun or time.monotonic() < self.until):
+            if worker is None:
+                worker, asked, heard = Child(self.script), False, 0.0
+            if not asked:
+                worker.ask(seed, end)
+                asked = True
             line = worker.line(HANGS)
             if line is None and worker.seconds() - heard < HANGS:
                 continue  # the machine is busy with others
@@ -190,30 +209,31 @@ class Campaign:
                 worker.end()
                 self.find(seed, "hangs" if line is None else f"crash: the process ended with {code}")
                 self.count("crash" if line == "" else "hang", 0)
-                seed, begun, heard = seed + 1, False, 0.0
-                worker = child()
+                seed, begun, worker = seed + 1, False, None
                 continue
             words = line.split(" ", 3)
             if words[1] == "begins":
                 begun = True
                 continue
-            begun, outcome = False, words[3]
+            begun, outcome, seconds, size = False, words[3], float(words[1]), int(words[2])
             kind = "finding" if outcome.startswith("!") else outcome
             counts[kind] += 1
-            self.count(kind, int(words[2]))
+            slowest, largest = max(slowest, seconds), max(largest, size)
+            self.count(kind, size)
             if outcome.startswith("!"):
                 self.find(seed, outcome[2:])
-            elif float(words[1]) > SLOW:
-                self.find(seed, f"slow: {words[1]} s")
-            if int(words[2]) > LARGE:
-                self.find(seed, f"large: {int(words[2]) >> 20} MB")
+            elif seconds > SLOW:
+                self.find(seed, f"slow: {seconds} s")
+            seed += 1
+            if size > LARGE:
+                self.find(seed - 1, f"large: {size >> 20} MB")
                 worker.end()
-                seed, heard = seed + 1, 0.0
-                worker = child()
-            else:
-                seed += 1
-        worker.end()
-        self.write(first=first, next=seed, counts=dict(counts))
+                worker = None
+        self.write(first=first, next=seed, counts=dict(counts), slowest=slowest, MB=largest >> 20)
+        if worker is not None and (seed < end or size_of(worker.process.pid, "VmRSS") > GROWN):
+            worker.end()
+            return None
+        return worker
 
 
 def read(journal: Path | None) -> list[dict[str, Any]]:
@@ -221,24 +241,39 @@ def read(journal: Path | None) -> list[dict[str, Any]]:
     return [json.loads(line) for line in journal.read_text().splitlines()] if journal and journal.exists() else []
 
 
-def remaining(first: int, entries: list[dict[str, Any]], most: int | None = None) -> Iterator[tuple[int, int]]:
+def remaining(
+    first: int, entries: list[dict[str, Any]], most: int | None = None, share: int = SHARE
+) -> Iterator[tuple[int, int]]:
     """Shares (first, end) of the cases from ``first`` on that no line of a journal tells of.
 
     >>> next(remaining(0, [{"first": 0, "next": SHARE}, {"first": SHARE, "next": SHARE + 7}])) == (SHARE + 7, 2 * SHARE)
     True
     """
-    done: dict[int, int] = {}
-    for entry in entries:
-        if "next" in entry:
-            done[entry["first"] // SHARE] = max(entry["next"], done.get(entry["first"] // SHARE, 0))
     end = math.inf if most is None else first + most
-    for share in count(first // SHARE):
-        start = max(first, done.get(share, share * SHARE))
-        stop = min((share + 1) * SHARE, end)
-        if start < stop:
-            yield start, int(stop)
-        elif stop == end:
-            return
+    done = sorted((entry["first"], entry["next"]) for entry in entries if "next" in entry)
+    for begin, after in [*done, (end, end)]:
+        while first < min(begin, end):
+            stop = int(min(first + share - first % share, begin, end))
+            yield first, stop
+            first = stop
+        first = max(first, after)
+
+
+def summary(entries: list[dict[str, Any]]) -> str:
+    """What all lines of a journal come to; the first lines of old ones do not tell of time and memory."""
+    shares = [entry for entry in entries if "next" in entry]
+    return (
+        f"the journal: {sum(entry['next'] - entry['first'] for entry in shares):,} cases, "
+        f"{sum('finding' in entry for entry in entries)} findings, the slowest case "
+        f"{max((entry.get('slowest', 0.0) for entry in shares), default=0.0):.2f} s, the largest "
+        f"{max((entry.get('MB', 0) for entry in shares), default=0)} MB"
+    )
+
+
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the files of cases, in memory where the system has such a place."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None)
 
 
 def kept(name: str, make: Callable[[], Any], *sources: str) -> Any:
@@ -255,7 +290,7 @@ def kept(name: str, make: Callable[[], Any], *sources: str) -> Any:
     return value
 
 
-def main(script: str, prepare: Callable[[], Case]) -> None:
+def main(script: str, prepare: Callable[[], Case], share: int = SHARE) -> None:
     """The command line of a campaign; ``prepare`` is called in the child and gives the function of a case."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", 60)))
@@ -264,17 +299,16 @@ def main(script: str, prepare: Callable[[], Case]) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--only", type=int, help="one case, in this process")
-    parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.work is not None:
-        work(prepare(), *options.work)
+    if options.work:
+        work(prepare())
     elif options.only is not None:
         print(prepare()(options.only))
     else:
         started = time.monotonic()
-        counts, findings = run(
-            script, options.seconds, options.seed, options.journal, [], most=options.cases, jobs=options.jobs
-        )
+        begin, journal = options.seed, options.journal
+        counts, findings = run(script, options.seconds, begin, journal, options.cases, options.jobs, share)
         size = counts.pop("MB", 0)
         print(
             f"{Path(script).stem}: {counts.total():,} cases in {time.monotonic() - started:.0f} s, "
@@ -282,4 +316,6 @@ def main(script: str, prepare: Callable[[], Case]) -> None:
         )
         for number, what in findings:
             print(f"  {number}: {what}")
+        if journal is not None:
+            print(summary(read(journal)))
         sys.exit(bool(findings))

@@ -11,7 +11,6 @@ import random
 import shutil
 import sqlite3
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ def prepare() -> campaign.Case:
     from patchbag import Bags, BregmanNeighbors
     from patchbag.collection.store import Store
 
-    place = tempfile.TemporaryDirectory()
+    place = campaign.folder()
     root = Path(place.name)
     X = np.abs(np.random.default_rng(0).normal(size=(300, 6))) + 0.1
     test_estimators.make_bags().save(root / "bags")

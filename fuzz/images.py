@@ -2,7 +2,8 @@
 
 A file is made by Pillow from a small picture (grey, colour, palette, alpha, 16 bit; several qualities), then bytes are
 changed, cut out, repeated, exchanged with those of another file, or numbers in its header are made large.  It is read
-by its content and by a path with any ending, as a stranger's file would be.  One in 200 is large, or of many scans, so
+by its content and by a path with any ending, as a stranger's file would be; of one in 16 another page or some channels
+are read.  One in 200 is large, or of many scans, so
 that it is decoded by a helper.  It needs no more than NumPy, Pillow and lazy_loader beside the source of patchbag.
 """
 
@@ -34,6 +35,7 @@ MODES = {
     "TIFF": ("L", "RGB", "RGBA", "I;16", "F", "1", "CMYK"),
     "WEBP": ("RGB", "RGBA"),
 }
+PARTS = ({"frame": 1}, {"channels": (0,)}, {"channels": (2, 1, 0)}, {"frame": 1, "channels": (1,)})
 
 
 def seeds() -> list[tuple[str, bytes]]:
@@ -118,7 +120,7 @@ def prepare() -> campaign.Case:
     from patchbag.images import ImageError, load_image
 
     known, large = seeds(), large_seeds()
-    folder = tempfile.TemporaryDirectory()
+    folder = campaign.folder()
 
     def case(seed: int, folder: tempfile.TemporaryDirectory[str] = folder) -> str:
         rng = random.Random(seed)
@@ -127,13 +129,15 @@ def prepare() -> campaign.Case:
         if kind == "PNG" and rng.random() < 0.7:
             data = sealed(data)
         path = Path(folder.name) / f"x{rng.choice(EXTENSIONS)}"
+        part = rng.choice(PARTS) if rng.random() < 1 / 16 else {}
         try:
             if rng.random() < 0.5:
                 path.write_bytes(data)
-                image = load_image(path, mode=rng.choice(("grey", "rgb")))
+                image = load_image(path, mode=rng.choice(("grey", "rgb")), **part)
                 os.unlink(path)
             else:
-                image = load_image(data, mode=rng.choice(("grey", "rgb")), max_side=rng.choice((None, 16, 512)))
+                side = rng.choice((None, 16, 512))
+                image = load_image(data, mode=rng.choice(("grey", "rgb")), max_side=side, **part)
         except ImageError:
             return f"{kind} refused"
         if not np.isfinite(image.array).all() or image.array.min() < 0 or image.array.max() > 255:

@@ -1,7 +1,8 @@
 """Processes that are killed while they write: nothing that was acknowledged is lost, everything opens.
 
 A case prepares a folder, forks one or two writers, lets them work for a random time behind their first word, kills them
-(SIGKILL, as a power cut would) and looks at what is left.  ``FUZZ_TASK=folders`` takes one kind of work only.
+(SIGKILL, as a power cut would) and looks at what is left.  Commands (``commands.py``) are killed anywhere between their
+beginning and their end.  ``FUZZ_TASK=folders`` takes one kind of work only.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from itertools import count
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
+from typing import NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]
+
+# threads of a process do not live on in one that is forked from it
+os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 import campaign  # noqa: E402
+import commands  # noqa: E402
 import numpy as np  # noqa: E402
 
 Say = Callable[[str], None]
@@ -223,36 +229,41 @@ def check_folder(folder: Path, said: list[str]) -> None:
         assert best.distance < 1e-5, f"{name} has another vector than its own"
 
 
-TASKS: dict[str, tuple[Callable[..., None], Callable[..., None]]] = {
-    "labels": (put_labels, check_labels),
-    "models": (save_models, check_models),
-    "bags": (save_bags, check_bags),
-    "moves": (move_images, check_images),
-    "store": (store_features, check_store),
-    "journal": (keep_journal, check_journal),
-    "indexes": (write_indexes, check_indexes),
-    "folders": (index_folder, check_folder),
+class Task(NamedTuple):
+    """What is killed, and how what is left is looked at."""
+
+    work: Callable[..., None]
+    check: Callable[..., None]
+    by_two: bool = False  # sometimes
+    lay_out: Callable[[Path], None] = lambda folder: None
+    command: bool = False  # it has an end, which the kill comes before or after
+
+
+def _command(work: Callable[..., None], check: Callable[..., None], in_classes: bool) -> Task:
+    def begin(folder: Path, say: Say, who: int) -> None:
+        work(folder, say)
+
+    begin.command = work  # type: ignore[attr-defined]
+    return Task(begin, check, True, partial(commands.lay_out, in_classes=in_classes), True)
+
+
+TASKS = {
+    "labels": Task(put_labels, check_labels, by_two=True),
+    "models": Task(save_models, check_models, by_two=True),
+    "bags": Task(save_bags, check_bags, by_two=True),
+    "moves": Task(move_images, check_images, lay_out=prepare_images),
+    "store": Task(store_features, check_store, by_two=True),
+    "journal": Task(keep_journal, check_journal),
+    "indexes": Task(write_indexes, check_indexes),
+    "folders": Task(index_folder, check_folder),
+    "train": _command(commands.train, commands.check_train, True),
+    "evaluate": _command(commands.evaluate, commands.check_evaluate, True),
+    "active": _command(commands.label, commands.check_labels, False),
+    "active --move": _command(commands.label_and_move, commands.check_labels, False),
 }
 
 
-def writer(task: Callable[..., None], folder: Path, who: int) -> tuple[int, int]:
-    """A process that works until it is killed, and the pipe through which it acknowledges."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            task(folder, lambda word: os.write(write, f"{word}\n".encode()), who)
-        finally:
-            os._exit(3)
-    os.close(write)
-    return child, read
-
-
 def prepare() -> campaign.Case:
-    import patchbag.cli.dialogue
-    import patchbag.collection
-    import patchbag.experiments.journal
     import patchbag.search.compressed
     import patchbag.search.index
     import patchbag.search.index_file
@@ -260,34 +271,34 @@ def prepare() -> campaign.Case:
     from patchbag import Bags, LinearClassifier
 
     assert Bags and LinearClassifier and patchbag.storage  # imported before the forks
+    commands.warm_up()
 
     def case(seed: int) -> str:
         rng = random.Random(seed)
         name = os.environ.get("FUZZ_TASK") or rng.choice(sorted(TASKS))
-        task, check = TASKS[name]
-        two = name in ("labels", "bags", "store", "models") and rng.random() < 0.5
-        with tempfile.TemporaryDirectory() as place:
+        task = TASKS[name]
+        two = task.by_two and rng.random() < 0.5
+        longest = rng.choice((0.005, 0.05, 0.2))
+        if task.command:
+            longest = 1.1 * commands.undisturbed(task.work.command)[1]  # type: ignore[attr-defined]
+        with campaign.folder() as place:
             folder = Path(place)
-            if name == "moves":
-                prepare_images(folder)
-            children = [writer(task, folder, who) for who in range(2 if two else 1)]
+            task.lay_out(folder)
+            children = [
+                commands.forked(lambda say, who=who: task.work(folder, say, who))  # type: ignore[misc]
+                for who in range(2 if two else 1)
+            ]
             first = os.read(children[0][1], 1 << 16)
-            time.sleep(rng.random() * rng.choice((0.005, 0.05, 0.2)))
-            said = first
+            time.sleep(rng.random() * longest)
             for child, _ in children:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-            for _, pipe in children:
-                while part := os.read(pipe, 1 << 16):
-                    said += part
-                os.close(pipe)
-            # a word that was cut off was not heard
-            words = [word for word in said.decode().split("\n")[: said.count(b"\n")] if word]
-            check(folder, words)
+            words = [commands.read_words(pipe, b"" if i else first) for i, (_, pipe) in enumerate(children)]
+            task.check(folder, [*chain(*words)])
         return f"{name}{' by two' if two else ''}"
 
     return case
 
 
 if __name__ == "__main__":
-    campaign.main(__file__, prepare)
+    campaign.main(__file__, prepare, share=20)

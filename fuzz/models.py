@@ -164,7 +164,7 @@ def prepare() -> campaign.Case:
 
     few = bool(os.environ.get("FUZZ_FEW"))
     known = corpus(few) if few else campaign.kept("models", corpus, __file__, test_estimators.__file__)
-    folder = tempfile.TemporaryDirectory()
+    folder = campaign.folder()
     path = Path(folder.name) / "forged"
 
     def case(seed: int, folder: Any = folder) -> str:

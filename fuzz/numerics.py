@@ -140,4 +140,4 @@ def prepare() -> campaign.Case:
 
 
 if __name__ == "__main__":
-    campaign.main(__file__, prepare)
+    campaign.main(__file__, prepare, share=40)

@@ -18,7 +18,7 @@ def programs(monkeypatch, tmp_path):
 def run(name: str, cases: int) -> None:
     import campaign
 
-    counts, findings = campaign.run(str(FOLDER / f"{name}.py"), 120, 0, None, [], most=cases, jobs=2)
+    counts, findings = campaign.run(str(FOLDER / f"{name}.py"), 120, 0, None, most=cases, jobs=2)
     assert counts.pop("MB") < 1000
     assert not findings and counts.total() == cases
 
@@ -29,6 +29,10 @@ def test_mutated_images_are_read_or_refused():
 
 def test_writers_that_are_killed_lose_nothing():
     run("kills", 12)
+
+
+def test_labels_that_the_page_acknowledged_survive_kills():
+    run("page", 5)
 
 
 def test_a_process_that_dies_is_counted_and_the_next_case_is_run(tmp_path):
@@ -44,7 +48,7 @@ def test_a_process_that_dies_is_counted_and_the_next_case_is_run(tmp_path):
         "campaign.main(__file__, lambda: case)\n"
     )
     journal = tmp_path / "journal"
-    counts, findings = campaign.run(str(script), 60, 0, journal, [], most=5)
+    counts, findings = campaign.run(str(script), 60, 0, journal, most=5)
     del counts["MB"]
     assert counts == {"fine": 3, "crash": 1, "finding": 1}
     assert [number for number, _ in findings] == [2, 3]

@@ -79,3 +79,21 @@ def seed_of(job):
 def test_workers_have_the_context_of_their_caller(backend):
     with parallel_config(backend, n_jobs=2), runtime_context(seed=5):
         assert set(parallel_map(seed_of, range(64))) == {5}
+
+
+def test_compiled_code_has_a_place_where_neither_the_package_nor_the_home_can_be_written(monkeypatch, tmp_path):
+    import platformdirs
+
+    import patchbag
+
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path / "file" / "numba"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    patchbag._place_for_compiled_code()
+    place = os.environ.pop("NUMBA_CACHE_DIR")
+    assert os.path.dirname(place) == str(tmp_path) and os.stat(place).st_mode & 0o077 == 0
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path / "numba"))
+    patchbag._place_for_compiled_code()
+    assert "NUMBA_CACHE_DIR" not in os.environ

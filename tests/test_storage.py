@@ -269,6 +269,8 @@ def test_arrays_that_compiled_loops_index_with_are_checked_before_there_is_an_ob
         ({"$object": "SearchIndex", "params": {"folder": "photos"}}, "not a part of patchbag models"),
         ({"$object": "Collection", "params": {}}, "not a part of patchbag models"),
         ({"$object": "DenseSIFT", "params": {"bin_sizes": {"$tuple": [100_000_000]}}}, "bin_sizes"),
+        ({"$object": "GeometricBlur", "params": {"alpha": True}}, "alpha is True, which is no number"),
+        ({"$object": "GeometricBlur", "params": {"radii": {"$tuple": [0, True]}}}, "radii"),
         ({"$object": "FisherVector", "params": {}, "state": {"layout_": {"$tuple": [1, -5, 4]}}}, "layout_"),
     ],
 )
@@ -294,7 +296,7 @@ def test_forgeries_of_a_few_models_end_in_an_error_of_ours_or_a_finite_answer(mo
     monkeypatch.syspath_prepend(str(script.parent))
     import campaign
 
-    counts, findings = campaign.run(str(script), 300, 0, None, [], most=150)
+    counts, findings = campaign.run(str(script), 300, 0, None, most=150)
     del counts["MB"]
     assert not findings and counts.total() == 150
 

@@ -21,15 +21,17 @@ def _place_for_compiled_code() -> None:
     """
     if "NUMBA_CACHE_DIR" in os.environ or os.access(os.path.dirname(__file__), os.W_OK):
         return
+    import tempfile
+
     import platformdirs
 
     place = platformdirs.user_cache_dir("numba", appauthor=False)
-    while not os.path.exists(place) and place != os.path.dirname(place):
-        place = os.path.dirname(place)
-    if not os.access(place, os.W_OK):
+    try:  # as Numba will: what may be written by its mode need not be
+        os.makedirs(place, exist_ok=True)
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError:
         import atexit
         import shutil
-        import tempfile
 
         folder = os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="patchbag-compiled-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -22,7 +22,7 @@ of a user's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -267,6 +267,11 @@ def declarations(cls: type) -> dict[str, Declared]:
     for base in reversed(cls.__mro__):
         found |= vars(base).get("_stored", {})
     return found
+
+
+def is_stray_boolean(value: Any, rules: Sequence[Any] | str) -> bool:
+    """Whether a parameter is True or False and its rules do not ask for that: Python takes both for numbers."""
+    return isinstance(value, bool) and not isinstance(rules, str) and "boolean" not in rules and bool not in rules
 
 
 def is_strict(cls: type) -> bool:

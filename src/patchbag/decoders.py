@@ -16,6 +16,7 @@ decoded in a process of its own, which is stopped when it takes too long (:mod:`
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import time
@@ -29,6 +30,9 @@ from patchbag.runtime import SharedContext
 
 if TYPE_CHECKING:  # Pillow is imported where a file is read: who only asks which names are images does not wait for it
     from PIL import Image
+
+for _decoder in ("PIL", "tifffile"):  # what they remark on in damaged files is for a program's log, not for a terminal
+    logging.getLogger(_decoder).addHandler(logging.NullHandler())
 
 
 class ImageError(ValueError):

@@ -134,7 +134,7 @@ def load_image(
     max_pixels = max_pixels if raised is None else raised
     seconds = decoding.SECONDS if raised is None else decoding.PATIENT
     now = current_runtime()
-    frame = now.frame if frame is None else frame
+    frame = (now.frame or 0) if frame is None else frame
     channels = now.channels if channels is None else tuple(channels)
     if frame < 0 or (channels is not None and (len(channels) not in (1, 3) or min(channels) < 0)):
         raise ValueError(f"frame must be 0 or more, channels one or three numbers; got {frame!r} and {channels!r}")

@@ -41,6 +41,17 @@ def replacing(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[A
             partial.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system that name no file, such as that of a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
+
+
 def _sync_folder(folder: Path) -> None:
     """See that a rename is on the disk, where the system can."""
     with contextlib.suppress(OSError):

@@ -50,7 +50,7 @@ class Runtime:
     seed: Any = None
     store: Path | None = None
     max_pixels: int | None = None
-    frame: int = 0
+    frame: int | None = None
     channels: tuple[int, ...] | None = None
 
 

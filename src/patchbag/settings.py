@@ -15,6 +15,8 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 from sklearn.utils._param_validation import InvalidParameterError, validate_parameter_constraints
 
+from patchbag.declared import is_stray_boolean
+
 
 def check_settings(pipeline: Any, settings: Mapping[str, Any], what: str, listing: str = "") -> None:
     """Raise ValueError unless every setting is a parameter of the pipeline and its value one that the step takes.
@@ -48,8 +50,7 @@ def check_value(shown: str, value: Any, rules: Sequence[Any] | str) -> None:
     """
     try:
         validate_parameter_constraints({shown: rules}, {shown: value}, caller_name="")
-        wrong = isinstance(value, bool) and not isinstance(rules, str) and "boolean" not in rules and bool not in rules
-        problem = "must be a number or a text" if wrong else ""
+        problem = "must be a number or a text" if is_stray_boolean(value, rules) else ""
     except InvalidParameterError as error:
         problem = "must be " + str(error).partition(" must be ")[2].partition(". Got ")[0]
     if problem:

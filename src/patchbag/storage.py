@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import validate_parameter_constraints
 
-from patchbag.declared import Sizes, check_declared, declarations, is_strict
+from patchbag.declared import Sizes, check_declared, declarations, is_stray_boolean, is_strict
 from patchbag.foreign import FOREIGN, check_svc
 from patchbag.registry import find_class
 from patchbag.replacing import replacing
@@ -251,6 +251,9 @@ class _Decoder:
         if hasattr(cls, "_parameter_constraints"):
             rules = cls._parameter_constraints
             validate_parameter_constraints(rules, {k: v for k, v in params.items() if k in rules}, cls.__name__)
+            stray = next((k for k, v in params.items() if is_stray_boolean(v, rules.get(k, ""))), None)
+            if stray is not None:
+                raise ModelFileError(f"{cls.__name__}.{stray} is {params[stray]}, which is no number")
         declared = FOREIGN.get(cls.__name__, declarations(cls))
         if is_strict(cls):  # earlier versions had attributes that are no more
             state = {key: value for key, value in state.items() if key in declared}

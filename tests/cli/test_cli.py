@@ -15,7 +15,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from patchbag import cli
+from patchbag import Categorizer, cli
 from patchbag.cli import app, screen
 from patchbag.cli.files import check_output_folder, check_outputs
 from patchbag.cli.options import parse_settings
@@ -274,6 +274,59 @@ def test_every_command_replaces_what_it_wrote_and_nothing_else(monkeypatch, caps
             assert b"a year of work" not in out.read_bytes()
 
 
+def test_what_only_speaks_of_patchbag_is_not_ours(tmp_path):
+    notes = {
+        "notes.md": "patchbag train photos: 93 %, unlike_anything_seen 3",
+        "mine.csv": "image,label\npatchbag-demo/1.png,cat\n",
+        "own.json": '{"images": {"patchbag": 1}}',
+        "own.html": "<!doctype html><title>My notes</title>patchbag",
+    }
+    for name, text in notes.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match="was not written by patchbag"):
+            check_outputs(tmp_path / name)
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_takes_nothing_else_along(
+    picture_folder, tmp_path, monkeypatch
+):
+    from patchbag.cli.prediction import sorting, writing
+    from patchbag.experiments.journal import Journal
+
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs /dev/full")
+    answer = {"image": str(picture_folder / "bars" / "00.png"), "label": "bars", "unlike_anything_seen": False}
+    for name in ("p.csv", "p.jsonl"):
+        (tmp_path / name).symlink_to(full)
+        with pytest.raises(OSError, match=f"No space left.*{name}"), writing(tmp_path / name, ["bars"], False) as write:
+            write(answer)
+    (tmp_path / "sorted").mkdir()
+    (tmp_path / "sorted" / "undo.csv").symlink_to(full)
+    with pytest.raises(OSError, match=r"No space left.*undo\.csv"), sorting(tmp_path / "sorted", False) as place:
+        place(answer)
+    assert not [*(tmp_path / "sorted").glob("*/*")]
+    (tmp_path / "file").touch()
+    journal = Journal(tmp_path / "file" / "journal")
+    with pytest.warns(UserWarning, match="figures are not kept in"):
+        journal["split"] = {"accuracy": 1.0}
+    assert journal["split"] == {"accuracy": 1.0} and journal.path is None
+
+
+def test_a_damaged_store_is_said_and_begun_anew(picture_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+    index = tmp_path / "cache" / "features-1.sqlite"
+    index.parent.mkdir()
+    index.write_bytes(b"no database at all" * 300)
+    assert "cannot be used" in fail(monkeypatch, capsys, "cache")
+    options = ["-r", "words", "-j", 1, "-o", tmp_path / "m", *SMALL]
+    with pytest.warns(UserWarning, match="features are not kept"):
+        assert run("train", picture_folder, *options).exit_code == 0
+    assert run("train", picture_folder, *options).exit_code == 0
+    index.write_bytes(b"no database at all" * 300)
+    assert run("cache", "--clear").exit_code == 0 and not index.exists()
+
+
 def test_it_is_said_which_page_of_a_file_is_read(picture_folder, tmp_path):
     for path in [*picture_folder.rglob("*.png")]:
         with Image.open(path) as picture:
@@ -282,6 +335,27 @@ def test_it_is_said_which_page_of_a_file_is_read(picture_folder, tmp_path):
     options = ["-r", "words", "-j", 1, "-o", tmp_path / "x.patchbag", *SMALL]
     assert "page 1 of each is read (--frame)" in run("train", picture_folder, *options, "--frame", 1).output
     assert "no page 2" in str(run("train", picture_folder, *options, "--frame", 2).output)
+
+
+def test_a_model_reads_the_page_and_the_channels_that_it_was_trained_on(picture_folder, tmp_path):
+    for path in [*picture_folder.rglob("*.png")]:
+        with Image.open(path) as picture:
+            empty = Image.new("L", picture.size, 90)
+            page = Image.merge("RGB", [empty, picture, empty])
+            Image.new("RGB", picture.size, (90, 90, 90)).save(
+                path.with_suffix(".tif"), save_all=True, append_images=[page]
+            )
+        path.unlink()
+    model, photos = tmp_path / "m.patchbag", picture_folder
+    reading = ["--frame", 1, "--channels", 1]
+    assert run("train", photos, "-r", "words", "-j", 1, "-o", model, *SMALL, *reading).exit_code == 0
+    said = [run("predict", model, photos, "--json", "-j", 1, *how).stdout for how in ([], reading, ["--frame", 0])]
+    assert said[0] == said[1] != said[2]
+    right = sum(Path(line["image"]).parent.name == line["label"] for line in map(json.loads, said[0].splitlines()))
+    assert right > 30
+    assert "page 1, channels 1" in run("info", model).stdout
+    features = Categorizer.load(model).recipe_["features"]
+    assert features.reads() == (1, (1,)) and features.fit().reads() == (0, None)
 
 
 def test_the_limit_of_pixels_is_raised_by_every_command_that_reads_images():

@@ -173,6 +173,23 @@ def test_the_graph_finds_almost_all_neighbours_with_few_divergences(divergence, 
     assert one_leaf.fit(X).query_stats(Q)["divergences"].mean() < len(X) / 25
 
 
+@pytest.mark.parametrize("options", [{}, {"max_leaves": 3}])
+@pytest.mark.parametrize("algorithm", ["graph", "ball", "vantage"])
+def test_one_row_finds_what_a_batch_finds(algorithm, options):
+    model = BregmanNeighbors(4, side="symmetric", algorithm=algorithm, random_state=0, **options).fit(X)
+    for _ in range(2):
+        expected = model.kneighbors(Q)
+        for i in range(0, len(Q), 4):
+            assert model.index_.search_row(Q[i : i + 1], 4) is not None
+            for row in (Q[i : i + 1], np.asfortranarray(np.tile(Q[i], (2, 1)))[:1], Q[i : i + 1].tolist()):
+                for found, one in zip(expected, model.kneighbors(row)):
+                    np.testing.assert_array_equal(one[0], found[i])
+        model.partial_fit(Q[:20]).remove(expected[1][:, 0])
+    for bad, told in ((np.nan, "NaN"), (np.inf, "infinity"), (-1.0, "entry 0 of row 0 is -")):
+        with pytest.raises(ValueError, match=told):
+            model.kneighbors(np.array([[bad, *np.ones(7)]]))
+
+
 def test_a_graph_whose_near_points_are_all_gone_still_answers():
     model = BregmanNeighbors(3, algorithm="graph", beam=3, smoothing=0.0, random_state=0).fit(X)
     near = oracle.nearest("kl", "right", Q[:1], X, len(X) // 2)[0]

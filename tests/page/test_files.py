@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import time
@@ -105,6 +107,18 @@ def test_what_cannot_be_read_is_said(real):
     image = real.get(f"/api/images/{found}").json()
     assert image["name"] == "broken.png" and "not an image" in image["broken"]
     assert real.get("/api/state").json()["broken"] == 1
+
+
+def test_small_pictures_are_made_before_anybody_looks_and_come_together(real):
+    ids = real.get("/api/images").json()["ids"]
+    until(lambda: all(real.page.pictures.made(i) is not None for i in ids), 60)
+    query = {"ids": ",".join(map(str, ids)), "thumbs": True}
+    thumbs = real.get("/api/images/details", params=query).json()["thumbs"]
+    assert sorted(map(int, thumbs)) == sorted(ids)
+    first = real.get(f"/api/images/{ids[0]}/thumb").content
+    assert base64.b64decode(thumbs[str(ids[0])]) == first
+    assert Image.open(io.BytesIO(first)).size == (96, 64)
+    assert real.get("/api/images/details", params={"ids": str(ids[0])}).json()["thumbs"] == {}
 
 
 def test_search_by_image_part_and_picture(real):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import zlib
 
@@ -136,3 +137,23 @@ def test_uploads_are_bounded_and_decoded_where_they_may_do_harm(client, monkeypa
 def test_a_second_server_of_the_same_labels_is_refused(client):
     with pytest.raises(DatabaseError, match="another patchbag serve"):
         made_page(client.page.root)
+
+
+def test_a_database_of_another_folder_is_refused_and_a_copy_of_its_own_is_not(folder, tmp_path):
+    database = f"sqlite:///{tmp_path}/labels.sqlite"
+    page = made_page(folder, database=database)
+    page.album.change("Ann", "a label", page.album.class_named("beach")[1] + page.album.say("Ann", [(3, 0)]))
+    page.stop()
+    other = make_folder(tmp_path / "others", 70)
+    for i in range(70):  # the same names
+        Image.new("L", (9, 9), i).save(other / f"{i:03d}.png")
+    with pytest.raises(DatabaseError, match="another folder: 0 of its 60 images are in"):
+        made_page(other, 70, database=database)
+    assert not (other / ".patchbag").exists()
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".patchbag"))
+    folder.rename(tmp_path / "elsewhere")
+    for root in (tmp_path / "elsewhere", copy):
+        page = made_page(root, database=database)
+        assert page.album.label[3] == 0 and not page.album.gone.any()
+        page.stop()

@@ -15,8 +15,10 @@ from patchbag.cli import screen
 from patchbag.cli.files import check_outputs, describe_images, machine
 from patchbag.cli.options import (
     CacheOption,
+    ChannelsOption,
     FeaturesOption,
     ForceOption,
+    FrameOption,
     JobsOption,
     PixelsOption,
     RecipeOption,
@@ -73,6 +75,8 @@ def active(
     jobs: JobsOption = -1,
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
+    frame: FrameOption = None,
+    channels: ChannelsOption = None,
     seed: SeedOption = 0,
     force: ForceOption = False,
 ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -162,8 +163,11 @@ def name_duplicates(images: Any) -> None:
     """Say which files are the same, byte for byte, and have different labels: a classifier can only be wrong on one."""
     from patchbag.collection.store import Store
 
-    with Store().opened() as store:
-        digests = [digest if status and status[0] else None for status, digest in store.digests(images.paths)]
+    try:
+        with Store().opened() as store:
+            digests = [digest if status and status[0] else None for status, digest in store.digests(images.paths)]
+    except (OSError, sqlite3.Error):  # what is wrong with the store is said where images are described
+        return
     by_content: dict[Any, list[int]] = {}
     for i, digest in enumerate(digests):
         if digest is not None:

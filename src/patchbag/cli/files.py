@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,11 @@ from patchbag.cli import screen
 
 TEMPORARY = "patchbag-run-"
 SAID = 1 << 14  # bytes at either end of a file in which it says whose it is
+OURS = re.compile(
+    rb'.{8}\{"__metadata__":\{"patchbag-model"|\{\s*"patchbag": |<!doctype html>.*? \xc2\xb7 patchbag</title>'
+    rb"|\x89PNG.*?Software\0patchbag|image,label,probability,typicality,unlike_anything_seen",
+    re.DOTALL,
+)
 
 
 def remove_forgotten() -> None:
@@ -99,15 +105,18 @@ def check_outputs(*paths: Path | None, replaced: bool = False, force: bool = Fal
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is empty or one of those that patchbag writes: all of them say so, or have columns of ours."""
+    """Whether a file is empty or one of those that patchbag writes, by how they begin: someone's notes on patchbag are
+    not, nor is a table of images in a folder of that name.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(SAID)
             file.seek(max(0, path.stat().st_size - SAID))  # a table in Parquet has its columns there
-            found = head + file.read(SAID)
+            tail = file.read(SAID)
     except OSError:
         return False
-    return not head or b"patchbag" in found or b"unlike_anything_seen" in found
+    table = head.startswith((b'{"image": ', b"PAR1")) and b"unlike_anything_seen" in tail
+    return not head or table or OURS.match(head) is not None
 
 
 def check_output_folder(folder: Path) -> None:
@@ -130,7 +139,7 @@ def describe_images(images: Any, features: Any) -> Any:
     if several:
         screen.say(
             f"{several} of {len(scans)} TIFF files that were looked at have several pages: page "
-            f"{current_runtime().frame} of each is read (--frame)",
+            f"{current_runtime().frame or 0} of each is read (--frame)",
             "yellow",
         )
     flat = without_contrast(described.bags)

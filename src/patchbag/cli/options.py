@@ -147,7 +147,9 @@ PixelsOption = Annotated[
 FrameOption = Annotated[
     int | None,
     typer.Option(
-        min=0, callback=choose_frame, help="Which page of TIFF files and frame of animations is read; the first is 0."
+        min=0,
+        callback=choose_frame,
+        help="Which page of TIFF files and frame of animations is read, the first is 0; predict: that of training.",
     ),
 ]
 ChannelsOption = Annotated[
@@ -155,7 +157,7 @@ ChannelsOption = Annotated[
     typer.Option(
         metavar="N,N,N",
         callback=choose_channels,
-        help="Which channels are read: one, or three such as 3,1,0.",
+        help="Which channels are read: one, or three such as 3,1,0; predict: those of training.",
     ),
 ]
 ForceOption = Annotated[

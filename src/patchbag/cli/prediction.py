@@ -13,9 +13,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -178,20 +179,35 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
         )
     from patchbag.collection.labels import plain_cell
 
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        if path.suffix.lower() == ".jsonl":
-            yield lambda answer: print(as_line(answer, with_sets), file=file, flush=True)
-            return
+    with appending(path, "w") as (file, named):
         columns = ["image", "label", "probability", "typicality", "unlike_anything_seen", "error"]
         writer = csv.DictWriter(file, [*columns, *(f"p({name})" for name in classes)], extrasaction="ignore")
-        writer.writeheader()
+        if path.suffix.lower() == ".csv":
+            writer.writeheader()
 
         def write(answer: Answer) -> None:
-            row = answer | {f"p({name})": p for name, p in answer.get("probabilities", {}).items()}
-            writer.writerow({name: plain_cell(value) for name, value in row.items()})
-            file.flush()
+            with named():
+                if path.suffix.lower() == ".jsonl":
+                    print(as_line(answer, with_sets), file=file)
+                else:
+                    row = answer | {f"p({name})": p for name, p in answer.get("probabilities", {}).items()}
+                    writer.writerow({name: plain_cell(value) for name, value in row.items()})
+                file.flush()
 
         yield write
+
+
+@contextmanager
+def appending(path: Path, mode: str) -> Iterator[tuple[IO[str], Callable[[], AbstractContextManager[None]]]]:
+    """A text file that grows line by line, and a context around writing to it in which errors name it."""
+    from patchbag.replacing import naming
+
+    file = path.open(mode, encoding="utf-8", errors="surrogateescape", newline="")
+    try:
+        yield file, partial(naming, path)
+    finally:
+        with naming(path):
+            file.close()
 
 
 def _parquet(path: Path, classes: list[str]) -> Iterator[Emit]:
@@ -200,12 +216,15 @@ def _parquet(path: Path, classes: list[str]) -> Iterator[Emit]:
         import pyarrow.parquet
     except ImportError:
         raise ValueError(f"{path}: .parquet files need pyarrow: pip install pyarrow") from None
+    from patchbag.replacing import replacing
+
     rows: list[Answer] = []
     yield rows.append
     columns = ["image", "label", "probability", "typicality", "unlike_anything_seen", "error"]
     table = {name: [row.get(name) for row in rows] for name in columns}
     table |= {f"p({name})": [row.get("probabilities", {}).get(name) for row in rows] for name in classes}
-    pyarrow.parquet.write_table(pyarrow.table(table), path)
+    with replacing(path) as file:
+        pyarrow.parquet.write_table(pyarrow.table(table), file)
 
 
 UNDO = "undo.csv"
@@ -228,15 +247,20 @@ def sorting(folder: Path | None, link: bool) -> Iterator[Emit]:
         name = label if is_class_name(label) else "".join(c if c.isalnum() else "_" for c in label)
         target = folder / free_path(folder, f"{name}/{Path(answer['image']).name}")
         target.parent.mkdir(exist_ok=True)
-        writer.writerow([target.relative_to(folder).as_posix(), os.path.abspath(answer["image"])])
-        file.flush()
+        with named():
+            writer.writerow([target.relative_to(folder).as_posix(), os.path.abspath(answer["image"])])
+            file.flush()
         if link:
             target.symlink_to(os.path.abspath(answer["image"]))
-        else:
+            return
+        try:
             shutil.copy2(answer["image"], target)
+        except BaseException:  # half a copy is none
+            target.unlink(missing_ok=True)
+            raise
 
     new = not (folder / UNDO).exists()
-    with (folder / UNDO).open("a", encoding="utf-8", errors="surrogateescape", newline="") as file:
+    with appending(folder / UNDO, "a") as (file, named):
         writer = csv.writer(file)
         if new:
             writer.writerow(["file", "of"])
@@ -289,6 +313,10 @@ def info(model: Annotated[Path, typer.Argument(help="A model written by 'patchba
     what = f": {RECIPES[recipe].summary} ({RECIPES[recipe].paper})" if recipe in RECIPES else ""
     table.add_row("recipe", screen.literal(f"{recipe}{what}"))
     table.add_row("classes", screen.literal(f"{len(names)}: {', '.join(names)}"))
+    page, channels = categorizer.recipe_["features"].reads()
+    if (page, channels) != (0, None):
+        of_channels = "" if channels is None else f", channels {','.join(map(str, channels))}"
+        table.add_row("reads of files", f"page {page}{of_channels}")
     classifier = categorizer.recipe_[-1]
     left_out = getattr(classifier, "left_out_", None)
     if left_out is not None:

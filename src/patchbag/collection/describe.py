@@ -35,7 +35,7 @@ def describe(
     warning says, they are in memory and have none.
     """
     check_on_error(on_error)
-    features.fit()
+    features._validate_params()  # not fit, which would forget the page that a model reads
     if store.max_bytes > 0:
         try:
             with store.opened():

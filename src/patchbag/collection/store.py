@@ -114,13 +114,21 @@ class Store:
         """Count what is stored."""
         if not (self.folder / INDEX).exists():
             return StoreInfo(self.folder, 0, 0, self.max_bytes)
-        with self.opened():
-            (entries,) = self._index.execute("SELECT count(*) FROM entries").fetchone()
-            return StoreInfo(self.folder, entries, sum(shard.nbytes for shard in self._shards()), self.max_bytes)
+        try:
+            with self.opened():
+                (entries,) = self._index.execute("SELECT count(*) FROM entries").fetchone()
+                return StoreInfo(self.folder, entries, sum(shard.nbytes for shard in self._shards()), self.max_bytes)
+        except sqlite3.Error as error:
+            raise ValueError(f"{self.folder / INDEX} cannot be used: {error}; clear the store") from error
 
     def clear(self) -> int:
         """Forget everything and report how many entries that were; nothing else in the folder is touched."""
-        if entries := self.info().entries:
+        try:
+            entries = self.info().entries
+        except ValueError:
+            self.remove()
+            return 0
+        if entries:
             with self.opened(), self._writing():
                 self._index.execute("DELETE FROM files")
                 self._drop(self._shards())

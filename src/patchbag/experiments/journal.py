@@ -3,12 +3,13 @@
 
 A line of JSON for every figure: the digest of all that the figure depends on (code, data, split, every parameter of the
 run) and the figure.  What is changed in between gives another digest, and the figure is found anew.  A last line that
-was cut off is ignored.
+was cut off is ignored.  Where the file cannot be written, which a warning says, figures are kept in memory.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections import UserDict
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,16 @@ class Journal(UserDict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         super().__setitem__(key, value)
-        if self.path is not None:
+        if self.path is None:
+            return
+        try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 # a newline before as well: the last line may have been cut off
                 file.write("\n" + json.dumps({"key": key, "value": value}) + "\n")
+        except OSError as error:  # a full disk is no reason to stop
+            warnings.warn(f"figures are not kept in {self.path}: {error.strerror or error}", stacklevel=2)
+            self.path = None
 
     def remove(self) -> None:
         """The experiment is complete: its figures are in its results."""

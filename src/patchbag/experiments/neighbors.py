@@ -33,7 +33,8 @@ from patchbag.neighbors.ball_tree import grow_ball_tree
 from patchbag.neighbors.brute import search_brute
 from patchbag.neighbors.divergences import GENERATORS
 from patchbag.neighbors.forms import Form, Points
-from patchbag.neighbors.graph import link_points, search_graph
+from patchbag.neighbors.graph import link_points
+from patchbag.neighbors.graph_search import search_graph
 from patchbag.neighbors.leaf_search import gather_leaves
 from patchbag.neighbors.sampling import draw_sample
 from patchbag.neighbors.tree_search import search_tree
@@ -126,7 +127,7 @@ def _figures(run: dict[str, Any], X: np.ndarray, Q: np.ndarray) -> list[Row]:
         found = []
         for share in run["at"]:
             some = draw_sample(len(points), share, 1, random_state)
-            closer = _count_closer(exact, exact[:, some].min(axis=1, keepdims=True))
+            closer = count_closer(exact, exact[:, some].min(axis=1, keepdims=True))
             row = make_row(f"{run['name']}, share {share:g}", closer, None)
             found.append(row | {"x": len(points) / len(some), "series": run["name"], "unit": "number closer"})
         return found
@@ -150,15 +151,13 @@ def _figures(run: dict[str, Any], X: np.ndarray, Q: np.ndarray) -> list[Row]:
         else:
             _, indices, stats = search_graph(points, tree, graph, queries, 1, beam=budget, max_leaves=1)
         reached = np.take_along_axis(exact, indices, axis=1)
-        row = make_row(
-            f"{run['name']}, {budget} {'leaves' if graph is None else 'kept'}", _count_closer(exact, reached)
-        )
+        row = make_row(f"{run['name']}, {budget} {'leaves' if graph is None else 'kept'}", count_closer(exact, reached))
         row["published"] = published[at] if published else None
         found.append(row | {"x": len(points) / stats[:, 0].mean(), "series": run["name"], "unit": "number closer"})
     return found
 
 
-def _count_closer(exact: np.ndarray, reached: np.ndarray) -> float:
+def count_closer(exact: np.ndarray, reached: np.ndarray) -> float:
     """Points closer than what was reached (m, 1), mean; equal histograms differ by rounding and are not closer."""
     return float((exact < reached - 1e-9 * (1 + reached)).sum(axis=1).mean())
 

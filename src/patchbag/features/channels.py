@@ -57,6 +57,10 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
             raise ValueError("FeatureChannels needs at least one channel that is not 'drop'")
         return active
 
+    def reads(self) -> tuple[int, tuple[int, ...] | None]:
+        """Page and channels of image files that are read; all features are fitted in one context."""
+        return self.chosen()[0][1].reads()
+
     def idle_features(self) -> list[Any]:
         """Feature extractors that are listed and not used."""
         used = [feature for _, feature in self.chosen()]

@@ -16,8 +16,9 @@ What it promises:
 * ``stream`` holds one block of images (:data:`BLOCK` per worker) in memory at a time; what is larger than the memory
   goes from there to a store.
 
-Extractors learn nothing: ``fit`` checks the parameters, and ``Bags`` that were described before pass through, so that
-they stand first in a scikit-learn ``Pipeline``.
+Extractors learn nothing of images: ``fit`` checks the parameters and remembers which page and which channels of files
+the context names, so that a model reads of new images what it was trained on.  ``Bags`` that were described before pass
+through, so that extractors stand first in a scikit-learn ``Pipeline``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from sklearn.utils._param_validation import Interval
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
+from patchbag.declared import Declared, Many, integer
 from patchbag.images import ImageError, LoadedImage, Mode, load_image, source_name
 from patchbag.registry import Storable
 from patchbag.runtime import SharedContext, count_workers, current_runtime, parallel_map
@@ -79,7 +81,8 @@ class Several(Interval):
 
     def is_satisfied_by(self, val: Any) -> bool:
         listed = isinstance(val, Sequence | np.ndarray) and not isinstance(val, str) and len(val) > 0
-        return listed and len(val) <= MOST_VALUES and all(Interval.is_satisfied_by(self, value) for value in val)
+        fits = listed and len(val) <= MOST_VALUES and not any(isinstance(value, bool) for value in val)
+        return fits and all(Interval.is_satisfied_by(self, value) for value in val)
 
     def __str__(self) -> str:
         return f"one or more values, each {super().__str__()}"
@@ -122,6 +125,11 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         "n_jobs": [Integral, None],
     }
 
+    _stored: ClassVar[dict[str, Declared]] = {
+        "frame_": integer(low=0, optional=True),
+        "channels_": Many(integer(low=0), optional=True),
+    }
+
     n_jobs: int | None
     max_side: int | None
     max_pixels: int | None
@@ -135,11 +143,19 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Check the parameters; there is nothing to learn."""
+        """Check the parameters, and remember the page and the channels that are read here."""
+        now = current_runtime()
+        self.frame_, self.channels_ = now.frame or 0, now.channels
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+    def reads(self) -> tuple[int, tuple[int, ...] | None]:
+        """Page and channels of image files that are read: those of the context, else those of ``fit``."""
+        now = current_runtime()
+        frame = getattr(self, "frame_", None) if now.frame is None else now.frame
+        return frame or 0, getattr(self, "channels_", None) if now.channels is None else now.channels
 
     def signature(self) -> str:
         """A short name of everything that the numbers depend on, besides the image: which part of it is read, too."""
@@ -149,11 +165,9 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in machine}
         return self._signed(*origin, parameters)
 
-    @staticmethod
-    def _signed(*parts: Any) -> str:
+    def _signed(self, *parts: Any) -> str:
         """A digest of the parts, and of the page and channels that are read where they are not the usual ones."""
-        now = current_runtime()
-        chosen = [] if (now.frame, now.channels) == (0, None) else [now.frame, now.channels]
+        chosen = [] if self.reads() == (0, None) else self.reads()
         text = json.dumps([*parts, *chosen], sort_keys=True, default=lambda value: value.tolist())
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -243,7 +257,9 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         return values, np.asarray(positions, np.float32).reshape(len(values), 2)
 
     def _load(self, source: Any, name: str) -> LoadedImage:
-        return load_image(source, mode=self.mode, max_pixels=self.max_pixels, max_side=self.max_side, name=name)
+        frame, channels = self.reads()
+        limits = {"max_pixels": self.max_pixels, "max_side": self.max_side}
+        return load_image(source, mode=self.mode, frame=frame, channels=channels, name=name, **limits)
 
 
 def check_on_error(on_error: str) -> None:

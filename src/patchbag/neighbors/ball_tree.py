@@ -197,7 +197,7 @@ def grow_ball_tree(
     space = points.space
     nodes = _grow(space, vectors, bias, order, leaf_size, branching, n_iter, radius, random_state.randint(2**31))
     psi = np.empty((nodes.shape[1], vectors.shape[1]))
-    node_means(vectors, nodes[0], nodes[1], psi)
+    node_means(vectors, nodes, psi)
     tree = make_tree(points, space, vectors, bias, order, nodes, psi)
     return _relocate(points, space, tree) if relocate and len(tree.start) > 1 else tree
 
@@ -221,5 +221,6 @@ def _relocate(points: Points, space: Any, tree: Tree) -> Tree:
     start, stop = bounds[np.searchsorted(cuts, tree.start)], bounds[np.searchsorted(cuts, tree.stop)]
     vectors, bias = points.vectors[order], points.bias[order]
     psi = tree.psi.astype(np.float64)  # of leaves that are empty now
-    node_means(vectors, start, stop, psi)
-    return make_tree(points, space, vectors, bias, order, np.stack([start, stop, tree.child, tree.n_children]), psi)
+    nodes = np.stack([start, stop, tree.child, tree.n_children])
+    node_means(vectors, nodes, psi)
+    return make_tree(points, space, vectors, bias, order, nodes, psi)

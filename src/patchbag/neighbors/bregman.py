@@ -169,11 +169,17 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         return points.ask(rows, rows)
 
     def _search(self, X: Any, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        queries = self._ask(X)
+        if not hasattr(self, "index_"):  # check_is_fitted takes as long as a search
+            check_is_fitted(self, "index_")
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         own = X is None  # a point is not its own neighbour
         if not 1 <= k <= self.index_.n_live() - own:
             raise ValueError(f"n_neighbors must be between 1 and the number of points, {self.index_.n_live()}, got {k}")
+        if type(X) is np.ndarray and X.shape == (1, self.n_features_in_) and X.dtype == np.float64 and X.flags.carray:
+            found = self.index_.search_row(X, k)
+            if found is not None:
+                return found
+        queries = self._ask(X)
         distances, indices, stats = self.index_.search(queries, k + own, self.n_jobs)
         if own:
             other = indices != np.arange(len(indices))[:, None]

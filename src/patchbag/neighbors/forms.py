@@ -93,7 +93,7 @@ class Form:
         """Rows (..., d) as they are compared, float64: smoothed, and times the root of a precision."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         g, out = self.generator, np.empty_like(X)
-        if X.ndim == 2 and _smooth(X, self.smoothing, g.lower, g.upper, g.simplex, out):
+        if X.ndim == 2 and smooth_rows(X, self.smoothing, g.lower, g.upper, g.simplex, out):
             X = out
         else:
             X = smooth(X, g, self.smoothing)  # which tells what is wrong
@@ -208,17 +208,40 @@ class Points:
             centred = (phi - self.nu).astype(self.vectors.dtype)
             return Queries(left, right, phi, constant, centred, constant - phi @ self.mu, error, fine)
         phi, centred, numbers = np.empty((m, width)), np.empty((m, width), self.vectors.dtype), np.empty((4, m))
-        unit = 1.01 * np.finfo(self.vectors.dtype).eps / 2
-        known = (code, self.form.mixing, left, right, self.mu, self.nu, self.largest, *self.scale, unit)
-        _ask(*known, phi, centred, numbers)
+        ask_rows(self.lens, left, right, phi, centred, numbers)
         constant, offset, error, fine = numbers
         return Queries(left, right, phi, constant, centred, offset, error, fine)
 
+    @cached_property
+    def lens(self) -> Lens:
+        """What compiled loops have to know to make queries of rows."""
+        form, g, unit = self.form, self.form.generator, 1.01 * float(np.finfo(self.vectors.dtype).eps) / 2
+        assert form.inner.code is not None
+        domain = form.smoothing, g.lower, g.upper, g.simplex
+        return Lens(form.inner.code, form.mixing, *domain, self.mu, self.nu, self.largest, *self.scale, unit)
+
+
+class Lens(NamedTuple):
+    """What makes queries of rows: the divergence (``Form``), and how points are centred and scaled (``Points``)."""
+
+    code: int
+    mixing: float
+    smoothing: float
+    lower: float
+    upper: float
+    simplex: bool
+    mu: np.ndarray
+    nu: np.ndarray
+    largest: np.ndarray
+    largest_bias: float
+    largest_conjugate: float
+    unit: float
+
 
 @njit(cache=True, nogil=True)
-def _ask(code: int, mixing: float, left: Any, right: Any, mu: Any, nu: Any, largest: Any, largest_bias: float,
-         largest_conjugate: float, unit: float, phi: Any, centred: Any, numbers: Any) -> None:  # fmt: skip
+def ask_rows(lens: Any, left: Any, right: Any, phi: Any, centred: Any, numbers: Any) -> None:
     """φ, φ − ν and (h(φ), offset, error, fine error) of each query; single queries have no time for twenty arrays."""
+    code, mixing, mu, nu, largest = lens.code, lens.mixing, lens.mu, lens.nu, lens.largest
     m, d = left.shape
     width = phi.shape[1]
     for i in range(m):
@@ -236,7 +259,7 @@ def _ask(code: int, mixing: float, left: Any, right: Any, mu: Any, nu: Any, larg
                         phi[i, at] = slope
                         constant += weight * (right[i, j] * slope - value)
                     at += 1
-        offset, coarse, magnitude = constant, 0.0, abs(constant) + largest_conjugate
+        offset, coarse, magnitude = constant, 0.0, abs(constant) + lens.largest_conjugate
         for j in range(width):
             step = phi[i, j] - nu[j]
             centred[i, j] = step
@@ -246,12 +269,12 @@ def _ask(code: int, mixing: float, left: Any, right: Any, mu: Any, nu: Any, larg
         fine = FINE * (width + 8) * magnitude
         numbers[0, i] = constant
         numbers[1, i] = offset
-        numbers[2, i] = unit * ((width + 4) * coarse + 3 * largest_bias) + fine
+        numbers[2, i] = lens.unit * ((width + 4) * coarse + 3 * lens.largest_bias) + fine
         numbers[3, i] = fine
 
 
 @njit(cache=True, nogil=True)
-def _smooth(X: Any, smoothing: float, low: float, high: float, simplex: bool, out: Any) -> bool:
+def smooth_rows(X: Any, smoothing: float, low: float, high: float, simplex: bool, out: Any) -> bool:
     """``smooth``, compiled; False where an entry is outside of the domain."""
     n, d = X.shape
     positive = low == 0 and high == np.inf

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""A graph of neighbours, searched greedily from the nearest leaves of a ball tree: approximate.
+r"""A graph of neighbours: every point has edges to points that are near to it (searched by ``graph_search``).
 
-Every point has edges to points that are near to it.  A search keeps the ``beam`` nearest points seen so far and expands
-the nearest one that was not expanded yet: it looks at all points that an edge leads to.  It ends when all of the beam
-are expanded.  It begins with one point of each of the leaves that a best-first search of the tree finds.
-
-**Building.**  The candidates of a point are the nearest of those in the ``JOINED`` leaves around its own, then the
+The candidates of a point are the nearest of those in the ``JOINED`` leaves around its own, then the
 neighbours of its neighbours (NN-descent, Dong et al. 2011).  All of them may lie in one cluster, from which no edge
 would lead away; so one point of each of these leaves is a candidate too.  Of the candidates, and of the points that
 have an edge to it, x keeps an edge to y, nearest first, unless y is ``RELAXED`` times nearer to a point that x has an
@@ -14,35 +10,29 @@ edge to already (the relative neighbourhood of HNSW, Malkov & Yashunin 2020, rel
 A score is one product for every divergence and side (``forms``), so that the loops are those of squared Euclidean
 distances.  Points are stored leaf after leaf: what is near by the divergence is near in memory.
 
-``benchmarks/bench_neighbors_peers.py`` compares it with packages: nmslib, hnswlib on √x, ranked again, pynndescent.
-
-Cost: some thousand products per point to build, some hundred per query.  The constants were chosen on drawn histograms
+Cost: some thousand products per point.  The constants were chosen on drawn histograms
 (``clustered`` and ``iid`` of ``benchmarks/bench_neighbors.py``, 20,000 points).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.brute import rank, search_brute
-from patchbag.neighbors.forms import Points, Queries
+from patchbag.neighbors.brute import search_brute
+from patchbag.neighbors.forms import Points
 from patchbag.neighbors.leaf_search import Leaves
-from patchbag.neighbors.tree_search import Added, Found, dequeue, enqueue, search_in_blocks
-from patchbag.neighbors.trees import Tree, products
+from patchbag.neighbors.trees import Tree
 
 # leaves around a point's own; candidates of a point; its edges at most; how much nearer another has to be
 JOINED = 32
 CANDIDATES = 48
 DEGREE = 32
 RELAXED = 1.1
-# leaves in which a search begins
-LEAVES = 4
+# a bit that marks places in a list
 EXPANDED = 1 << 31
-EMPTY = 2 * EXPANDED - 1
 
 
 class Graph(NamedTuple):
@@ -59,7 +49,7 @@ class Graph(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, inline="always")
-def _score(vectors: Any, bias: Any, at: Any, centred: Any) -> Any:  # pragma: no cover - compiled
+def score(vectors: Any, bias: Any, at: Any, centred: Any) -> Any:  # pragma: no cover - compiled
     total = vectors[at, 0] * centred[0]
     for j in range(1, centred.shape[0]):
         total += vectors[at, j] * centred[j]
@@ -67,7 +57,7 @@ def _score(vectors: Any, bias: Any, at: Any, centred: Any) -> Any:  # pragma: no
 
 
 @njit(cache=True, nogil=True)
-def _insert(value: Any, at: Any, values: Any, places: Any) -> int:  # pragma: no cover - compiled
+def insert(value: Any, at: Any, values: Any, places: Any) -> int:  # pragma: no cover - compiled
     """Insert into a list that is sorted by value, infinite where it is empty; where it went, -1 for nowhere.
 
     Places at or above ``EXPANDED`` are those of points that were expanded.
@@ -100,7 +90,7 @@ def _join(tree: Any, near: Any, node: Any, asked: Any, values: Any, places: Any)
             for other in near[leaf]:
                 for y in range(tree.start[node[other]], tree.stop[node[other]]):
                     if y != x:
-                        _insert(_score(tree.vectors, tree.bias, y, asked[x]), y, values[x], places[x])
+                        insert(score(tree.vectors, tree.bias, y, asked[x]), y, values[x], places[x])
 
 
 @njit(cache=True, nogil=True)
@@ -112,7 +102,7 @@ def _descend(tree: Any, asked: Any, values: Any, places: Any, width: int) -> Non
             if a >= 0:
                 for y in before[a]:
                     if y >= 0 and y != x:
-                        _insert(_score(tree.vectors, tree.bias, y, asked[x]), y, values[x], places[x])
+                        insert(score(tree.vectors, tree.bias, y, asked[x]), y, values[x], places[x])
 
 
 @njit(cache=True, nogil=True)
@@ -123,7 +113,7 @@ def _reach_out(tree: Any, near: Any, node: Any, asked: Any, values: Any, places:
             for other in near[leaf, 1:]:
                 first, stop = tree.start[node[other]], tree.stop[node[other]]
                 y = first + x % (stop - first)
-                _insert(_score(tree.vectors, tree.bias, y, asked[x]), y, values[x], places[x])
+                insert(score(tree.vectors, tree.bias, y, asked[x]), y, values[x], places[x])
 
 
 @njit(cache=True, nogil=True)
@@ -137,7 +127,7 @@ def _select(tree: Any, asked: Any, offset: Any, x: int, values: Any, places: Any
         free = True
         for i in range(kept):
             z = edges[i]
-            if RELAXED * (_score(tree.vectors, tree.bias, y, asked[z]) + offset[z]) < values[c] + offset[x]:
+            if RELAXED * (score(tree.vectors, tree.bias, y, asked[z]) + offset[z]) < values[c] + offset[x]:
                 free = False
                 break
         if free:
@@ -164,7 +154,7 @@ def _link(tree: Any, asked: Any, offset: Any, values: Any, places: Any, edges: A
         for some in (edges[x], back[x]):
             for y in some:
                 if y >= 0:
-                    _insert(_score(tree.vectors, tree.bias, y, asked[x]), y, scores, merged)
+                    insert(score(tree.vectors, tree.bias, y, asked[x]), y, scores, merged)
         _select(tree, asked, offset, x, scores, merged, edges[x])
 
 
@@ -194,124 +184,3 @@ def link_points(points: Points, tree: Tree, leaves: Leaves) -> Graph:
     edges = np.empty((n, DEGREE), np.int32)
     _link(tree, own.centred, own.offset, values, places, edges)
     return Graph(edges, tree.bias.copy())
-
-
-@njit(cache=True, nogil=True)
-def _enter(tree: Any, centred: Any, keys: Any, nodes: Any, out: Any, leaves: Any) -> int:  # pragma: no cover - compiled
-    """Best-first search of the tree for its nearest leaves; how many centres were compared."""
-    computed, found = 0, 0
-    size = enqueue(keys, nodes, 0, keys.dtype.type(0), 0)
-    while size > 0 and found < leaves.shape[0]:
-        node = nodes[0]
-        size = dequeue(keys, nodes, size)
-        first, children = tree.child[node], tree.n_children[node]
-        if children == 0:
-            leaves[found] = node
-            found += 1
-        products(tree.psi[first : first + children], 0, children, centred, out)
-        computed += children
-        for c in range(first, first + children):
-            if tree.stop[c] > tree.start[c]:  # relocation may leave a leaf empty
-                size = enqueue(keys, nodes, size, tree.center_bias[c] - out[c - first], c)
-    leaves[found:] = -1
-    return computed
-
-
-@njit(cache=True, nogil=True)
-def _search(tree: Any, graph: Any, added: Any, code: int, mixing: float, rows: Any, queries: Any, beam: int,
-            n_leaves: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
-    """Neighbours of each query, divergences computed and leaves begun in; -1 of these where fewer than k were found."""
-    m, k = distances.shape
-    n, dtype = tree.bias.shape[0], tree.vectors.dtype
-    values, places = np.empty(beam, dtype), np.empty(beam, np.int64)
-    keys, nodes = np.empty(len(tree.start), dtype), np.empty(len(tree.start), np.int64)
-    out, leaves = np.empty(len(tree.start), dtype), np.empty(n_leaves, np.int64)
-    entries = np.empty(n_leaves, np.int32)
-    # a point is seen if it stands at its place; one that was driven out by another is looked at twice, to no effect
-    seen = np.empty(64 * beam, np.int32)
-    for i in range(m):
-        centred = queries.centred[i]
-        values[:], places[:], seen[:] = np.inf, EMPTY, -1
-        stats[i, 0] = _enter(tree, centred, keys, nodes, out, leaves) + added.bias.shape[0]
-        stats[i, 1] = (leaves >= 0).sum()
-        for extra in range(added.bias.shape[0]):
-            _insert(_score(added.vectors, added.bias, extra, centred), EXPANDED + n + extra, values, places)
-        row = entries
-        for c in range(n_leaves):
-            row[c] = tree.start[leaves[c]] if leaves[c] >= 0 else -1
-        at = 0
-        while True:
-            nearest = at
-            for y in row:
-                if y < 0:
-                    break
-                if seen[y % len(seen)] != y:
-                    seen[y % len(seen)] = y
-                    stats[i, 0] += 1
-                    to = _insert(_score(tree.vectors, graph.bias, y, centred), y, values, places)
-                    if 0 <= to < nearest:
-                        nearest = to
-            at = nearest
-            while at < beam and places[at] >= EXPANDED:
-                at += 1
-            if at == beam:
-                break
-            row = graph.edges[places[at]]
-            places[at] += EXPANDED
-        count = 0
-        for b in range(beam):
-            at = places[b] - EXPANDED
-            if values[b] < np.inf and (at >= n or tree.bias[at] < np.inf):
-                values[count], places[count] = values[b], tree.order[at] if at < n else added.order[at - n]
-                count += 1
-        if count < k:
-            stats[i] = -1
-            continue
-        limit = values[k - 1] + dtype.type(2.001 * queries.error[i])
-        rank(code, mixing, queries.left[i], queries.right[i], rows, limit, values, places, count, distances[i],
-             neighbors[i])  # fmt: skip
-
-
-def search_graph(
-    points: Points,
-    tree: Tree,
-    graph: Graph,
-    queries: Queries,
-    k: int,
-    *,
-    beam: int,
-    max_leaves: int | None = None,
-    covered: int | None = None,
-    n_jobs: int | None = None,
-) -> Found:
-    """Near points of each query: divergences (m, k), ascending, indices (m, k), and statistics (m, 2).
-
-    Parameters
-    ----------
-    beam : points that are kept and expanded; no less than k
-    max_leaves : leaves in which the search begins, default ``LEAVES``
-    covered : points from this one on are in no leaf (default: all are in leaves)
-
-    Returns
-    -------
-    The statistics are divergences computed, of points and of centres, and leaves begun in.  Queries that find less than
-    k points, where many were taken out, are answered by products.
-    """
-    known = max(beam, k), max_leaves or LEAVES, len(points) if covered is None else covered
-    return search_in_blocks(partial(_search_block, points, tree, graph, k, *known), queries, n_jobs)
-
-
-def _search_block(
-    points: Points, tree: Tree, graph: Graph, k: int, beam: int, n_leaves: int, covered: int, queries: Queries
-) -> Found:
-    m, form = queries.size, points.form
-    distances, neighbors = np.empty((m, k)), np.empty((m, k), np.int64)
-    stats = np.empty((m, 2), np.int64)
-    added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
-    assert form.inner.code is not None
-    _search(tree, graph, added, form.inner.code, form.mixing, points.rows, queries, beam, n_leaves, distances,
-            neighbors, stats)  # fmt: skip
-    for i in np.flatnonzero(stats[:, 0] < 0).tolist():
-        distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
-        stats[i] = len(points), tree.n_leaves
-    return np.maximum(distances, 0), neighbors, stats

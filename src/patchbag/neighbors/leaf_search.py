@@ -128,8 +128,8 @@ def may_hold(tree: Any, leaves: Any, leaf: int, centred: Any, key: Any, goal: An
 
 
 @njit(cache=True, nogil=True)
-def _search(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: float, rows: Any, excess: float,
-            queries: Any, room: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
+def leaf_neighbors(space: Any, tree: Any, leaves: Any, added: Any, code: int, mixing: float, rows: Any, excess: float,
+                   queries: Any, room: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
     """Neighbours of each query, divergences computed and leaves opened; -1 of these where room was missing."""
     m, k = distances.shape
     n_leaves = leaves.node.shape[0]
@@ -214,8 +214,8 @@ def _search_block(points: Points, tree: Tree, leaves: Leaves, k: int, covered: i
     stats = np.empty((m, 2), np.int64)
     added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
     assert form.inner.code is not None
-    _search(points.space, tree, leaves, added, form.inner.code, form.mixing, points.rows, form.excess, queries,
-            min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
+    leaf_neighbors(points.space, tree, leaves, added, form.inner.code, form.mixing, points.rows, form.excess, queries,
+                   min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
     for i in np.flatnonzero(stats[:, 0] < 0).tolist():
         distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
         stats[i] = len(points), len(leaves.node)

@@ -132,8 +132,8 @@ def scan(vectors: Any, bias: Any, order: Any, a: int, b: int, centred: Any, slac
 
 
 @njit(cache=True, nogil=True)
-def _search(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: Any, excess: float, queries: Any,
-            max_leaves: int, room: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
+def tree_neighbors(space: Any, tree: Any, added: Any, code: int, mixing: float, rows: Any, excess: float, queries: Any,
+                   max_leaves: int, room: int, distances: Any, neighbors: Any, stats: Any) -> None:  # fmt: skip
     """Neighbours of each query, and divergences computed and leaves visited; -1 of these where room was missing."""
     m, k = distances.shape
     n_nodes = tree.start.shape[0]
@@ -241,8 +241,8 @@ def _search_block(points: Points, tree: Tree, k: int, max_leaves: int, covered: 
     stats = np.empty((m, 2), np.int64)
     added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
     assert form.inner.code is not None
-    _search(points.space, tree, added, form.inner.code, form.mixing, points.rows, form.excess, queries, max_leaves,
-            min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
+    tree_neighbors(points.space, tree, added, form.inner.code, form.mixing, points.rows, form.excess, queries,
+                   max_leaves, min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
     for i in np.flatnonzero(stats[:, 0] < 0).tolist():
         distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
         stats[i] = len(points), tree.n_leaves

@@ -141,10 +141,18 @@ def bound_nodes(space: Any, vectors: Any, bias: Any, start: Any, stop: Any, psi:
 
 
 @njit(cache=True, nogil=True)
-def node_means(vectors: Any, start: Any, stop: Any, psi: Any) -> None:  # pragma: no cover - compiled
-    for node in range(start.shape[0]):
-        if stop[node] > start[node]:
+def node_means(vectors: Any, nodes: Any, psi: Any) -> None:  # pragma: no cover - compiled
+    """Means of the points of all nodes, those of inner nodes by way of their children; empty nodes keep theirs."""
+    start, stop, child, n_children = nodes
+    for node in range(start.shape[0] - 1, -1, -1):  # children come after their parents
+        size = stop[node] - start[node]
+        if size > 0 and n_children[node] == 0:
             psi[node] = mean_row(vectors, start[node], stop[node])
+        elif size > 0:
+            psi[node] = 0
+            for c in range(child[node], child[node] + n_children[node]):
+                for j in range(psi.shape[1]):
+                    psi[node, j] += (stop[c] - start[c]) / size * psi[c, j]
 
 
 def make_tree(

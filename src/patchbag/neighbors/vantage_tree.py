@@ -71,5 +71,5 @@ def grow_vantage_tree(
     space = points.space
     nodes, vantage = _grow(space, vectors, bias, order, leaf_size, radius, random_state.randint(2**31))
     routes = np.empty_like(vantage)
-    node_means(vectors, nodes[0], nodes[1], routes)
+    node_means(vectors, nodes, routes)
     return make_tree(points, space, vectors, bias, order, nodes, vantage, routes)

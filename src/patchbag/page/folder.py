@@ -7,7 +7,9 @@ where an image leads is looked at again whenever it is opened.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +19,10 @@ from patchbag.collection.files import content_digest, file_status
 from patchbag.collection.folder import is_image_name, scan
 from patchbag.images import ImageError
 from patchbag.page.album import NOBODY, Album
+from patchbag.page.database import DatabaseError
 
 HIDDEN = ".patchbag"  # what the page writes into the folder
+MARK = "folder"  # of that, what tells the folder from others: its own number, wherever it is mounted
 
 
 def inside(root: Path, name: str) -> Path:
@@ -44,6 +48,32 @@ def own_files(root: Path, names: list[str]) -> list[str]:
         return not os.path.islink(path) or os.path.commonpath([real, os.path.realpath(path)]) == real
 
     return [name for name in names if stays(name)]
+
+
+def claim(album: Album) -> None:
+    """Make sure that a database, which may be anywhere, is the one of this folder; DatabaseError if it is another's.
+
+    The folder keeps a number of its own.  One that has none, such as a copy out of a backup, is known by its files: at
+    least half of the images that the database has, by name and size.
+    """
+    mark = album.root / HIDDEN / MARK
+    number = mark.read_text().strip() if mark.is_file() else None
+    theirs = album.database.fact(MARK)
+    here = [i for i, gone in enumerate(album.gone) if not gone]
+    if theirs is not None and number != theirs and here:
+        found = [file_status(os.path.join(album.root, album.names[i])) for i in here]
+        same = sum(now is not None and now[0] == album.size[i] for i, now in zip(here, found))
+        if number is not None or 2 * same < len(here):
+            raise DatabaseError(
+                f"the database has the labels of another folder: {same} of its {len(here)} images are in {album.root}; "
+                "give each folder a database of its own (--db)"
+            )
+        number = theirs
+    number = number or secrets.token_hex(8)
+    album.database.set_fact(MARK, number)
+    with contextlib.suppress(OSError):  # a folder that cannot be written to is known by its files
+        mark.parent.mkdir(exist_ok=True)
+        mark.write_text(f"{number}\n")
 
 
 def keep_up(album: Album, names: list[str] | None = None) -> dict[str, list[int]]:

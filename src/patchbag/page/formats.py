@@ -12,6 +12,7 @@ import io
 import json
 import posixpath
 import re
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -23,11 +24,11 @@ UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the nam
 Pairs = list[tuple[str, str]]
 
 
-def to_csv(pairs: Pairs) -> str:
+def to_csv(rows: Iterable[tuple[Any, ...]], head: tuple[str, ...] = ("image", "label")) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    writer.writerow(["image", "label"])
-    writer.writerows(pairs)
+    writer.writerow(head)
+    writer.writerows(rows)
     return out.getvalue()
 
 

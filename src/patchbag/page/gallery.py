@@ -96,7 +96,7 @@ def select(
         broken = np.isin(np.arange(n), list(album.broken))
         disagree = list(album.disagreements)
         names = album.names
-    best, doubt, probability = _columns(model, n)
+    best, doubt, probability = columns_of(model, n)
     keep = np.ones(n, bool)
     masks = {
         "unlabelled": (label < 0) & ~skipped,
@@ -153,7 +153,7 @@ def select(
     return ids, groups
 
 
-def _columns(model: LiveModel, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def columns_of(model: LiveModel, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Predicted class, doubt and probability of n images, -1 where nothing is known."""
     found = model.predictions
     if found is None:
@@ -168,7 +168,7 @@ def columns(album: Album, model: LiveModel, wrong: np.ndarray) -> dict[str, Any]
     """Compact arrays of all images that are there."""
     n = len(album)
     ids = np.flatnonzero(~album.gone[:n])
-    best, doubt, _ = _columns(model, n)
+    best, doubt, _ = columns_of(model, n)
     return {
         "model": model.predictions.version if model.predictions is not None else 0,
         "ids": ids.tolist(),

@@ -2,9 +2,9 @@
 """The model that learns while people label: every answer is learned at once, and changes the next question.
 
 A thread of its own takes labels in as they come, several at a time where they come faster than it learns.  It knows a
-*pool* of described images: all of them, or where they are more than ``POOL``, those with a label and others by chance
-(the rest is predicted by the classifier that the pool has taught).  The pool is made anew, in the background, when
-twice as many images are described, and learns the labels again when one is taken back: a learner cannot forget.
+*pool* of described images, all or in a large folder some of them (see pools); the rest is predicted by the classifier
+that the pool has taught.  The pool is made anew, in the background, when twice as many images are described, and learns
+the labels again when one is taken back: a learner cannot forget.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from patchbag.page.album import Album
 from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
 
-POOL = 10_000
 CANDIDATES = 64  # images that people can be asked for at once
 QUIET = 0.3  # seconds without a label after which predictions are brought up to date
 

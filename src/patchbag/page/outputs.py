@@ -10,8 +10,9 @@ import numpy as np
 from patchbag.collection.labels import LabelFile, read_labels
 from patchbag.page import formats, sorting
 from patchbag.page.album import Album
-from patchbag.page.gallery import shown
+from patchbag.page.gallery import columns_of, shown
 from patchbag.page.journal import Change
+from patchbag.page.live import LiveModel
 
 
 def labelled(album: Album) -> list[int]:
@@ -21,6 +22,20 @@ def labelled(album: Album) -> list[int]:
 def pairs(album: Album) -> formats.Pairs:
     """(image, class) of all images with a label."""
     return [(shown(album.names[i]), album.classes[int(album.label[i])]["name"]) for i in labelled(album)]
+
+
+def guesses(album: Album, model: LiveModel) -> str:
+    """All images as CSV: the label that people gave, else the class that the model expects and its probability."""
+    with album.lock:
+        best, _, probability = columns_of(model, len(album))
+        rows: list[tuple[Any, ...]] = []
+        for i in np.flatnonzero(~album.gone).tolist():
+            given = int(album.label[i])
+            label = given if given >= 0 else int(best[i])
+            if label in album.classes:
+                said = ("person", "") if given >= 0 else ("model", f"{probability[i]:.4f}")
+                rows.append((shown(album.names[i]), album.classes[label]["name"], *said))
+    return formats.to_csv(rows, ("image", "label", "by", "probability"))
 
 
 def label_studio(album: Album) -> list[dict[str, Any]]:

@@ -1,36 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pictures for the page: small ones made once and kept on disk, large ones made when they are looked at.
-
-What goes out is a JPEG of our own making, never the bytes of the file.
-"""
+"""Pictures for the page: small ones made once, ahead, and kept on disk, large ones made when they are looked at."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import io
-import os
-import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
-from patchbag.images import load_image
+from patchbag.page.ahead import Ahead
 from patchbag.page.album import Album
-from patchbag.page.folder import inside
 from patchbag.page.gallery import content_version
-
-SMALL = 256
-QUALITY = 82
-
-
-def jpeg(path: Path, side: int, name: str) -> tuple[bytes, tuple[int, int]]:
-    """An image as JPEG with sides of at most so many pixels, and its own width and height."""
-    from PIL import Image
-
-    loaded = load_image(path, mode="rgb", max_side=side, name=name)
-    buffer = io.BytesIO()
-    Image.fromarray(np.clip(loaded.array, 0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=QUALITY)
-    return buffer.getvalue(), loaded.original_size
+from patchbag.page.jpegs import SMALL, jpeg, keep
 
 
 class Pictures:
@@ -45,22 +26,24 @@ class Pictures:
         self._album = album
         root = str(album.root).encode("utf-8", "surrogateescape")
         self._folder = folder / hashlib.blake2b(root, digest_size=10).hexdigest()
+        self._ahead = Ahead(album.root)
+
+    def _place(self, image: int) -> Path:
+        return self._folder / f"{image % 256:02x}" / f"{image}-{content_version(self._album, image)}.jpg"
+
+    def made(self, image: int) -> bytes | None:
+        """A small one, where it is there already."""
+        try:
+            return self._place(image).read_bytes()
+        except OSError:
+            return None
 
     def small(self, image: int) -> bytes:
-        version = content_version(self._album, image)
-        place = self._folder / f"{image % 256:02x}" / f"{image}-{version}.jpg"
-        try:
-            return place.read_bytes()
-        except OSError:
-            pass
+        if (found := self.made(image)) is not None:
+            return found
         made = self.large(image, SMALL)
-        partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(made)
-            os.replace(partial, place)
-        except OSError:  # a full disk is no reason not to show it
-            partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a full disk is no reason not to show it
+            keep(self._place(image), made)
         return made
 
     def size(self, image: int) -> tuple[int, int]:
@@ -69,6 +52,12 @@ class Pictures:
         return self._album.shape[image]
 
     def large(self, image: int, side: int) -> bytes:
-        name = self._album.names[image]
-        made, self._album.shape[image] = jpeg(inside(self._album.root, name), side, name)
+        made, self._album.shape[image] = jpeg(self._album.root, self._album.names[image], side)
         return made
+
+    def make_ahead(self, ids: Iterable[int]) -> None:
+        """Have small ones made in the background."""
+        self._ahead.make([(self._album.names[i], str(self._place(i))) for i in ids])
+
+    def stop(self) -> None:
+        self._ahead.stop()

@@ -136,6 +136,7 @@ class ImageInFull(Image):
 
 class Details(Answer):
     images: list[Image]
+    thumbs: dict[str, str] = {}
 
 
 class Group(Answer):

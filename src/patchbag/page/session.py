@@ -32,9 +32,11 @@ from patchbag.page.database import Database, curve
 from patchbag.page.describing import Child, describe_names, make_categorizer
 from patchbag.page.events import Events
 from patchbag.page.finder import Finder
+from patchbag.page.gallery import columns_of
 from patchbag.page.layout import Map
-from patchbag.page.live import POOL, LiveModel, Rest
+from patchbag.page.live import LiveModel, Rest
 from patchbag.page.pictures import Pictures
+from patchbag.page.pools import POOL, choose_pool, is_due, lags
 from patchbag.page.questions import Questions
 from patchbag.page.state import state_of
 from patchbag.runtime import runtime_context, store_folder
@@ -81,11 +83,12 @@ class Page:
         hidden = self.root / files.HIDDEN
         if database is None:
             hidden.mkdir(exist_ok=True)
-            database = f"sqlite:///{hidden / 'page.sqlite'}"
-        self.database = Database(database)
+        self.database = Database(database or f"sqlite:///{hidden / 'page.sqlite'}")
         self.events = Events()
         self.album = Album(self.root, self.database)
         try:
+            if database is not None:  # it lies elsewhere
+                files.claim(self.album)
             self.remarks = files.take_labels(self.album)
         except BaseException:
             self.database.close()
@@ -109,6 +112,7 @@ class Page:
         self._child: Child | None = None
         self._stop = threading.Event()
         self._state_sent = 0.0
+        self._turn, self._drawn_at = 0, 0  # draws of the pool of a large folder, and labels at the last one
         self._threads = [
             threading.Thread(target=self._work, daemon=True),
             threading.Thread(target=self._describe, daemon=True),
@@ -137,6 +141,7 @@ class Page:
         self._stop.set()
         if self._child is not None:
             self._child.stop()
+        self.pictures.stop()
         self._tasks.put(None)
         self._to_describe.put(None)
         self.model.stop()
@@ -226,11 +231,13 @@ class Page:
         with self.album.lock:
             ids = np.array(sorted(i for i in self.described if not self.album.gone[i]), int)
             labelled = self.album.label[ids] >= 0
-        if len(ids) <= POOL:
-            return ids
-        random = np.random.RandomState(self.seed)
-        teaching = random.permutation(ids[labelled])[: POOL // 2]
-        return np.sort(np.append(teaching, random.permutation(ids[~labelled])[: POOL - len(teaching)]))
+            doubt = columns_of(self.model, len(self.album))[1]
+        return choose_pool(ids, labelled, doubt[ids], self._turn, self.seed, POOL)
+
+    def _draw_pool(self, labels: int) -> None:
+        """Make the pool of a large folder anew, others by chance."""
+        self._turn, self._drawn_at = self._turn + 1, labels
+        self.task("comparing images", self._make_pool)
 
     # --- descriptions ------------------------------------------------------------------------------------------------
 
@@ -241,6 +248,7 @@ class Page:
             self._child.run([(i, self.album.names[i]) for i in ids], partial(self._described, total))
             if self._stop.is_set():
                 return
+            self.pictures.make_ahead(ids)
             self.progress("describing images", total, total)
             self.task("comparing images", self._make_pool)
             self.task("index", self._make_index)
@@ -290,8 +298,10 @@ class Page:
         latest = {max(said, key=lambda who: said[who][1]) for i in ids if (said := self.album.votes.get(i))}
         news["who"] = next(iter(latest)) if len(latest) == 1 else None
         pool = self.model.pool
-        if self.model.rest is not None and pool is not None and any(i not in pool.at for i in ids):
-            self.task("comparing images", self._make_pool)  # labels beyond the pool are to teach
+        if self.model.rest is not None and pool is not None:
+            labelled = (self.album.label >= 0) & ~self.album.gone
+            if lags(int(labelled.sum()), int(labelled[pool.ids].sum()), POOL):
+                self.task("comparing images", self._make_pool)
         if updates:
             self.events.publish("labels", news)
         else:
@@ -306,9 +316,11 @@ class Page:
                 connection.execute(curve.delete().where(curve.c.labels >= point["labels"]))
                 connection.execute(curve.insert().values(point))
         model = self.model
-        if model.rest is not None and not model.ranking:
-            self.task("comparing images", self._make_pool)  # all of the pool is labelled
         labels = model.pool.learner.n_labels_ if model.pool is not None else 0
+        if model.rest is not None and (not model.ranking or is_due(labels, self._drawn_at)):
+            beyond, album = model.rest.ids, self.album
+            if np.any((album.label[beyond] < 0) & ~album.skipped[beyond] & ~album.gone[beyond]):
+                self._draw_pool(labels)
         self.hint = model.hint()
         news = {"version": model.version, "n_labels": labels, "accuracy": point, "hint": self.hint}
         self.events.publish("model", news)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from patchbag.page.journal import DONE, UNDONE
-from patchbag.page.live import POOL
+from patchbag.page.pools import POOL
 
 
 def state_of(page: Any, who: str | None) -> dict[str, Any]:

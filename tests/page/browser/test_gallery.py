@@ -102,8 +102,19 @@ def test_groups_are_accepted_at_once_and_labels_of_people_stay(visit, site):
     assert sum(label == "bars" for label in site.labels().values()) >= 8
     assert site.labels()[site.names[stray]] == "stripes"
     site.wait(lambda: not site.state()["describing"])
-    page.get_by_role("button", name="Accept all shown").click()
+    page.get_by_label("Accept all shown as …").select_option("the model expects")
     expect(page.locator(".tally b")).to_have_text("36")
+
+
+def test_all_that_is_shown_becomes_a_class_in_one_step(visit, site):
+    site.teach(2)
+    page = visit("gallery?filter=unlabelled&text=diagonals")
+    expect(page.locator(".tally-shown")).to_have_text("10 images")
+    page.get_by_label("Accept all shown as …").select_option("diagonals")
+    expect(page.locator(".toast").last).to_contain_text("diagonals: 10 images")
+    assert sum(label == "diagonals" for label in site.labels().values()) == 12
+    page.keyboard.press("Control+z")
+    expect(page.locator(".tally-shown")).to_have_text("10 images")
 
 
 def test_filters_order_and_names(visit, site):

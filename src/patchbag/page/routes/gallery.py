@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request
@@ -54,15 +55,20 @@ def list_images(
 
 
 @router.get("/images/details", response_model=schemas.Details)
-def get_details(page: ThePage, ids: str) -> Reply:
-    """What is known of images, by their numbers with commas."""
+def get_details(page: ThePage, ids: str, thumbs: bool = False) -> Reply:
+    """What is known of images, by their numbers with commas; with those small pictures that are made already, in
+    base64: a screen of them in one answer.
+    """
     try:
         numbers = [int(part) for part in ids.split(",")] if ids else []
     except ValueError:
         raise HTTPException(422, "ids are numbers with commas between them") from None
     if len(numbers) > DETAILS:
         raise HTTPException(422, f"at most {DETAILS} images at a time")
-    return Reply({"images": gallery.details(page.album, page.model, check_ids(page, numbers))})
+    numbers = check_ids(page, numbers)
+    made = {i: picture for i in numbers if thumbs and (picture := page.pictures.made(i)) is not None}
+    texts = {str(i): base64.b64encode(picture).decode() for i, picture in made.items()}
+    return Reply({"images": gallery.details(page.album, page.model, numbers), "thumbs": texts})
 
 
 @router.get("/images/{image}", response_model=schemas.ImageInFull)

@@ -61,6 +61,12 @@ def labels_csv(page: ThePage) -> Response:
     return _download(formats.to_csv(outputs.pairs(page.album)), "text/csv", "labels.csv")
 
 
+@router.get("/export/predictions.csv", response_class=Response)
+def predictions_csv(page: ThePage) -> Response:
+    """All images: labels of people, and the model's guesses for the others."""
+    return _download(outputs.guesses(page.album, page.model), "text/csv", "predictions.csv")
+
+
 @router.get("/export/labelstudio.json", response_class=Response)
 def label_studio_json(page: ThePage) -> Response:
     text = json.dumps(outputs.label_studio(page.album), indent=1, ensure_ascii=False)

@@ -18,10 +18,17 @@ function address(path, parameters) {
   return `/api${path}${text ? `?${text}` : ""}`;
 }
 
+/** An answer that early.js has asked for, once. */
+function takeEarly(url) {
+  const answer = window.early?.get(url) ?? null;
+  window.early?.delete(url);
+  return answer;
+}
+
 async function send(method, url, { body = undefined, type = null, signal = undefined } = {}) {
-  let response;
+  let response = method === "GET" ? await takeEarly(url) : null;
   try {
-    response = await fetch(url, {
+    response ??= await fetch(url, {
       method,
       body,
       signal,

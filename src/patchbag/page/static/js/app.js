@@ -46,10 +46,13 @@ async function route() {
     if (mine !== turn) return;
     root.className = `view view-${address.name}`;
     root.replaceChildren();
-    view = (await module.mount(root, address)) ?? {};
-    view.name = address.name;
-    if (mine !== turn) view.unmount?.();
-    else if (!root.contains(document.activeElement)) root.focus({ preventScroll: true });
+    const made = (await module.mount(root, address)) ?? {};
+    if (mine !== turn) {
+      made.unmount?.(); // another view was opened meanwhile, and has the keys
+      return;
+    }
+    view = Object.assign(made, { name: address.name });
+    if (!root.contains(document.activeElement)) root.focus({ preventScroll: true });
   } catch (error) {
     fail(error);
   }

@@ -43,7 +43,7 @@ export function mount(root) {
   }
 
   function row(one) {
-    const change = (what) => (event) => send(patch(`/classes/${one.id}`, { [what]: event.target.value.trim() || null }));
+    const change = (what) => (event) => send(patch(`/classes/${one.id}`, { [what]: event.target.value.trim() }));
     const colour = h("input", { type: "color", dataset: { cell: `color-${one.id}` }, value: one.color, "aria-label": `Colour of ${one.name}`, onchange: change("color") });
     const key = h("input", { type: "text", dataset: { cell: `key-${one.id}` }, class: "field key-field", maxlength: 1, value: one.key ?? "", "aria-label": `Key of ${one.name}`, onchange: change("key") });
     const name = h("input", { type: "text", dataset: { cell: `name-${one.id}` }, class: "field", maxlength: 200, value: one.name, "aria-label": `Name of ${one.name}` });

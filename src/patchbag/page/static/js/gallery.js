@@ -30,6 +30,7 @@ const GROUPS = [
   ["predicted", "By expected class"],
   ["label", "By label"],
 ];
+const GUESS = "guess"; // instead of a class: for every image its own
 const SURE = 200; // images from which "accept all" asks first
 
 function choice(name, options, value, changed) {
@@ -47,7 +48,7 @@ export async function mount(root, address) {
   const picker = new Picker({ pick: (chosen) => apply(chosen), label: "Label the selection", counts: true });
   const tally = h("span", { class: "tally-shown", role: "status" });
   const fresh = button("Order has changed", () => load(true), { name: "refresh", kind: "quiet small" });
-  const acceptAll = button("Accept all shown", () => acceptShown(), { kind: "quiet accept" });
+  const acceptAll = h("select", { class: "field accept", onchange: () => acceptShown() });
   const selection = h("div", { class: "selection", hidden: true });
   const size = h("input", { type: "range", min: 88, max: 320, value: restoreSize(), "aria-label": "Size of the pictures", class: "range" });
   size.addEventListener("input", () => (grid.setSide(Number(size.value)), keepSize(size.value)));
@@ -61,13 +62,14 @@ export async function mount(root, address) {
   fresh.hidden = true;
 
   const stops = [
-    on("classes", drawControls),
+    on("classes", () => (drawControls(), drawAccept())),
     on("labelled", afterLabels),
     on("model", () => (fresh.hidden = !dependsOnModel())),
     on("images", () => load(true)),
     on("labels", ({ ids }) => ids === null && load(true)),
   ];
   drawControls();
+  drawAccept();
   await load(false);
   grid.list.focus({ preventScroll: true });
 
@@ -106,7 +108,7 @@ export async function mount(root, address) {
       grid.element.classList.toggle("empty", !found.ids.length);
       grid.element.dataset.empty = "No image matches. Choose another filter above.";
       tally.textContent = plural(found.total ?? found.ids.length, "image");
-      acceptAll.hidden = !found.ids.length || !classes().length;
+      drawAccept();
     } catch (error) {
       fail(error);
     }
@@ -144,19 +146,36 @@ export async function mount(root, address) {
       if (ids.length > SURE && !(await confirm(question, "Labels that people gave stay. One undo takes all of it back.", "Label them"))) return;
       await work(ids);
       grid.select([]);
+      grid.list.focus({ preventScroll: true }); // keys are for the images again
     } catch (error) {
       fail(error);
     }
   }
 
   const acceptAs = (ids, one) => acceptMany(ids, `“${one.name}”`, (open) => label(open, one.id));
-  const acceptShown = () => acceptMany(grid.selected.size ? grid.targets() : grid.ids, "as the model expects", accept);
+
+  function acceptShown() {
+    const shown = grid.selected.size ? grid.targets() : grid.ids;
+    const chosen = acceptAll.value;
+    acceptAll.value = "";
+    if (chosen === GUESS) acceptMany(shown, "as the model expects", accept);
+    else acceptAs(shown, classOf(Number(chosen)));
+  }
+
+  function drawAccept() {
+    const n = grid.selected.size;
+    const title = n ? `Accept ${plural(n, "image")} as …` : "Accept all shown as …";
+    const choices = [["", n ? title : "Accept all as …"], [GUESS, "the model expects"], ...classes().map((one) => [one.id, one.name])];
+    acceptAll.setAttribute("aria-label", title);
+    acceptAll.replaceChildren(...choices.map(([value, text]) => h("option", { value }, text)));
+    acceptAll.hidden = !grid.ids.length || !classes().length;
+  }
 
   function showSelection() {
     const n = grid.selected.size;
     if (n) tell(n);
     selection.hidden = n === 0;
-    acceptAll.lastChild.textContent = n ? `Accept ${plural(n, "guess", "guesses")}` : "Accept all shown";
+    drawAccept();
     if (!n) return;
     const ids = grid.targets();
     selection.replaceChildren(

@@ -54,8 +54,10 @@ export class Grid {
     this.ids = ids;
     this.groupList = groups;
     this.index = null;
-    const there = new Set(ids);
-    this.selected = new Set([...this.selected].filter((id) => there.has(id)));
+    if (this.selected.size) {
+      const there = new Set(ids);
+      this.selected = new Set([...this.selected].filter((id) => there.has(id)));
+    }
     const place = keep ? ids.indexOf(focused) : -1;
     this.focus = place >= 0 ? place : keep ? Math.min(this.focus, ids.length - 1) : -1;
     this.anchor = this.focus;
@@ -141,7 +143,7 @@ export class Grid {
   /** What is seen comes first: rows beyond it are drawn when all of its pictures are there, or have been waited for. */
   _drawAhead(margin, left) {
     this.later = setTimeout(() => {
-      const waits = [...this.tiles.values()].some((tile) => tile.firstChild.dataset.source && !tile.firstChild.classList.contains("ready"));
+      const waits = [...this.tiles.values()].some(({ firstChild: picture }) => picture.shown !== "" && !picture.classList.contains("ready"));
       if (waits && left) this._drawAhead(margin, left - 1);
       else this._drawNow(margin);
     }, AHEAD);

@@ -58,6 +58,7 @@ export async function mount(root, address) {
   }
 
   function showMissing(error) {
+    if (!left.isConnected) return; // another view is there
     root.replaceChildren(h("div", { class: "page" }, h("h1", {}, "No such image"), h("p", { class: "hint" }, sentence(error.message), " ", h("a", { href: "#/gallery" }, "All images"))));
   }
 

@@ -20,7 +20,7 @@ export async function mount(root) {
   const made = h("div", { class: "stack" });
   const download = (name, text) => h("a", { class: "button", href: `/api/export/${name}`, download: name }, text);
   const card = (title, text, ...content) => h("section", { class: "card" }, h("h2", {}, title), h("p", { class: "soft" }, text), ...content);
-  const labels = card("Labels", "What people gave, one line per image; guesses of the model are not in it.", h("div", { class: "row wrap" }, download("labels.csv", "labels.csv"), download("labelstudio.json", "Label Studio"), download("coco.json", "COCO"), button("Write labels.csv into the folder", write)));
+  const labels = card("Labels", "What people gave, one line per image; predictions.csv has all images, with the model's guesses and how likely they are.", h("div", { class: "row wrap" }, download("labels.csv", "labels.csv"), download("predictions.csv", "predictions.csv"), download("labelstudio.json", "Label Studio"), download("coco.json", "COCO"), button("Write labels.csv into the folder", write)));
   const folders = card("Sorted folders", "Images with a label, in one folder per class, as other tools read them.", h("div", { class: "choices" }, HOW.map(([how, name, text]) => h("div", { class: "choice" }, button(name, () => sort(how, text), { kind: how === "copy" ? "primary" : "" }), h("span", { class: "soft" }, text)))));
   const trained = card("Model and report", "The model sorts other folders: patchbag predict. The report is one HTML file.", made);
   const incoming = card("Labels from elsewhere", "Images are found by their name. One undo takes an import back.", h("div", { class: "row wrap" }, IMPORTS.map(importer)));

@@ -3,8 +3,9 @@
 import { get, listen } from "./api.js";
 import { throttle } from "./dom.js";
 
-const BATCH = 200;
+const BATCH = 120; // at most, in one question to the server: a screen
 const KEPT = 20000;
+const SMALL = 2000; // small pictures that are kept
 
 export const bus = new EventTarget();
 export const emit = (type, detail) => bus.dispatchEvent(new CustomEvent(type, { detail }));
@@ -19,6 +20,7 @@ export function on(types, handler) {
 
 export const store = { state: null, details: new Map(), progress: new Map(), curve: [] };
 
+const smalls = new Map(); // {v, source} by image, null for one that has to be fetched by its address
 const stale = new Set();
 const wanted = new Set();
 const asked = new Set();
@@ -30,17 +32,21 @@ export const nameOf = (id) => classOf(id)?.name ?? "—";
 export const colourOf = (id) => classOf(id)?.color ?? "var(--soft)";
 export const detail = (id) => store.details.get(id) ?? null;
 
-/** Details of these images, now where they are known and with an event "details" where they come. */
+/** The small picture of an image; undefined where it is not known yet. */
+export const smallOf = (id) => smalls.get(id);
+
+/** Details and small pictures of these images, with an event "details" where they come. */
 export function need(ids) {
   for (const id of ids) {
-    if ((!store.details.has(id) || stale.has(id)) && !asked.has(id)) wanted.add(id);
+    if ((!store.details.has(id) || stale.has(id) || !smalls.has(id)) && !asked.has(id)) wanted.add(id);
   }
   if (wanted.size && timer === null) timer = setTimeout(fetchWanted, 0);
 }
 
 async function fetchWanted() {
   timer = null;
-  const ids = [...wanted].slice(-BATCH); // the latest are what is on the screen
+  const unseen = [...wanted].filter((id) => !smalls.has(id));
+  const ids = (unseen.length ? unseen : [...wanted]).slice(-BATCH); // the latest are what is on the screen
   if (!ids.length) return;
   ids.forEach((id) => {
     wanted.delete(id);
@@ -49,7 +55,8 @@ async function fetchWanted() {
   });
   if (wanted.size) timer = setTimeout(fetchWanted, 0);
   try {
-    const { images } = await get("/images/details", { ids: ids.join(",") });
+    const { images, thumbs } = await get("/images/details", { ids: ids.join(","), thumbs: unseen.length ? 1 : null });
+    if (unseen.length) keepSmalls(images, thumbs);
     remember(images);
   } catch (error) {
     emit("problem", error);
@@ -57,6 +64,14 @@ async function fetchWanted() {
     ids.forEach((id) => asked.delete(id));
     const again = ids.filter((id) => stale.has(id)); // they changed while they were on their way
     if (again.length) emit("stale", again);
+  }
+}
+
+function keepSmalls(images, thumbs) {
+  for (const { id, v } of images) smalls.set(id, thumbs[id] ? { v, source: `data:image/jpeg;base64,${thumbs[id]}` } : null);
+  for (const id of smalls.keys()) {
+    if (smalls.size <= SMALL) break;
+    smalls.delete(id);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { thumb } from "./api.js";
 import { fileName, h, icon, percent } from "./dom.js";
-import { classOf, detail, need } from "./store.js";
+import { classOf, detail, need, smallOf } from "./store.js";
 
 /** The line below a picture: its label, else the model's guess with its probability. */
 export function verdict(image) {
@@ -37,18 +37,15 @@ export function dot(color) {
 /** Fill a tile from what is known of its image; `caption` replaces the verdict. */
 export function fillTile(tile, id, caption = null) {
   const image = detail(id);
+  const small = smallOf(id);
   const [picture, line] = tile.children;
-  if (!image) {
-    need([id]);
-    if (!picture.dataset.source) picture.src = picture.dataset.source = thumb({ id }); // not a round trip later
-    return;
-  }
-  const source = image.broken || image.gone ? "" : thumb(image);
-  const shown = picture.dataset.source === thumb({ id }) && source;
-  if (picture.dataset.source !== source && !shown) {
-    picture.dataset.source = source;
+  const wanted = image && (image.broken || image.gone ? "" : `${id} ${image.v}`);
+  if (!image || (small === undefined && picture.shown !== wanted)) need([id]);
+  if (!image) return;
+  if (picture.shown !== wanted && (small !== undefined || !wanted)) {
+    picture.shown = wanted;
     picture.classList.remove("ready");
-    if (source) picture.src = source;
+    if (wanted) picture.src = small?.v === image.v ? small.source : thumb(image);
     else picture.removeAttribute("src");
   }
   tile.title = image.broken ? `${image.name}: ${image.broken}` : image.name;
@@ -63,7 +60,7 @@ export function fillTile(tile, id, caption = null) {
 
 /** An empty tile. */
 export function makeTile(tag = "div", properties = {}) {
-  const picture = h("img", { alt: "", decoding: "async", draggable: "false", onload: ({ target }) => target.classList.add("ready"), onerror: ({ target }) => delete target.dataset.source });
+  const picture = h("img", { alt: "", decoding: "async", draggable: "false", onload: ({ target }) => target.classList.add("ready"), onerror: ({ target }) => delete target.shown });
   return h(tag, { class: "tile", ...properties }, picture, h("span", { class: "line" }), h("span", { class: "tick", "aria-hidden": "true" }, icon("check")));
 }
 
