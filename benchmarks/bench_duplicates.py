@@ -3,8 +3,9 @@
 
 Run with a folder of photographs: ``python benchmarks/bench_duplicates.py DATA/corel1000 [COPIES]``.  For each kind of
 change a folder of the photographs and one changed copy of each is searched for copies; a pair counts as found if both
-are in one group (ours) or listed for each other (hashes).  imagededup is given its best threshold for each kind and
-hash in hindsight: that of the highest F1.  It is no dependency; without it only our figures are printed.
+are in one group (ours) or listed for each other (hashes).  A photograph that the folder holds twice (``TWICE``) and
+its copies are right to be found, and missed where they are not.  imagededup is given its best threshold for each kind
+and hash in hindsight: that of the highest F1.  It is no dependency; without it only our figures are printed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from patchbag import SearchIndex
 from patchbag.search.duplicates import find_duplicates
 
 Pairs = set[tuple[str, str]]
+TWICE = (("food/918.jpg", "food/924.jpg"),)  # of COREL-1000, seen with the eye: cut and coloured differently
 
 
 class Absent(types.ModuleType):
@@ -62,6 +64,18 @@ class AbsentFinder(MetaPathFinder, Loader):
         pass
 
 
+def pair(a: str, b: str) -> tuple[str, str]:
+    return (a, b) if a < b else (b, a)
+
+
+def true_pairs(photographs: Path, made: list[tuple[str, str]]) -> Pairs:
+    """Names, in the folder that is searched, of what shows the same picture."""
+    names = {Path(a).relative_to(photographs).as_posix(): Path(b).name for a, b in made}
+    both = {name: (f"originals/{name}", f"copies/{copy}") for name, copy in names.items()}
+    twice = [(a, b) for one, other in TWICE if one in both and other in both for a in both[one] for b in both[other]]
+    return {pair(a, b) for a, b in [*both.values(), *twice]}
+
+
 def score(found: Pairs, truth: Pairs) -> tuple[float, float]:
     """Precision and recall."""
     right = len(found & truth)
@@ -72,7 +86,7 @@ def ours(folder: Path) -> tuple[Pairs, float]:
     index = SearchIndex(folder, n_jobs=-1).update()
     started = time.perf_counter()
     groups, _ = find_duplicates(index)
-    found = {(index.names[i], index.names[j]) for group in groups for i in group for j in group if i < j}
+    found = {pair(index.names[i], index.names[j]) for group in groups for i in group for j in group if i < j}
     return found, time.perf_counter() - started
 
 
@@ -117,13 +131,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / "originals").symlink_to(photographs)
             (Path(place) / "copies").symlink_to((output / kind).resolve())
-            truth = {
-                tuple(sorted((f"originals/{Path(a).relative_to(photographs).as_posix()}", f"copies/{Path(b).name}")))
-                for a, b in made[kind]
-            }
+            truth = true_pairs(photographs, made[kind])
             found, seconds = ours(Path(place))
             precision, recall = score(found, truth)
-            names = sorted({name for pair in truth for name in pair})
+            names = sorted({name for both in truth for name in both})
             best = ("not installed", 0, 0.0, 0.0)
             rank = -1.0
             for method, by_threshold in hashes(Path(place), names).items():

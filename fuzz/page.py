@@ -34,6 +34,7 @@ CLASSES = 4
 PEOPLE = ("Ann", "Bo")
 LABELS = (0, 1, 3, 10)  # that are acknowledged before a kill, at least
 WHILE = 0.03  # seconds then, at most
+PATIENCE = 300.0  # seconds for an answer, of a machine that has other things to do
 OPENS = 0.1  # share of the kills that come before the page is open
 
 
@@ -57,7 +58,7 @@ class Server:
         listening.close()
 
     def call(self, method: str, path: str, body: object = None, who: str = "") -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         with contextlib.closing(connection):
             headers = {"content-type": "application/json", "x-person": who}
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)

@@ -111,6 +111,23 @@ def test_the_protocol_runs_reproducibly_and_reports(picture_folder):
     assert data["seconds"]["train statistics"] > 0 and data["seconds"]["test classifier"] > 0
 
 
+def test_the_report_shows_the_images_that_vote_and_those_that_decided_on_mistakes(picture_folder):
+    collection = open_collection(picture_folder)
+    paths, labels = [str(p) for p in collection.paths], collection.labels.astype(str)
+    labels[:3], labels[-3:] = labels[-3:].copy(), labels[:3].copy()  # mistakes to explain
+    model = Categorizer("mlnn-gist").set_params(recipe__projection__n_components=4)
+    result = evaluate(model, paths, labels, cv=PerClassSplit(8, n_splits=1, random_state=0), names=paths)
+    known, kept = dict(zip(paths, labels)), result.splits[0].prototypes
+    assert {k["label"] for k in kept} == set(labels) and all(known[k["image"]] == k["label"] for k in kept)
+    voters = result.mistakes[0]["voters"]
+    assert voters[0]["label"] == result.mistakes[0]["predicted"] and all(
+        known[v["image"]] == v["label"] for v in voters
+    )
+    page = render(result, "t", [])
+    assert "The images that vote" in page and page.count('<div class="kept">') == len(set(labels))
+    assert 'class="voters"' in page and f"{100 * voters[0]['vote']:+.0f} %" in page
+
+
 def test_a_split_is_what_training_and_testing_by_hand_gives(picture_folder):
     collection = open_collection(picture_folder)
     bags, labels = collection.describe(Categorizer("words").pipeline()["features"]).bags, collection.labels.astype(str)

@@ -36,9 +36,12 @@ def cluster_context(address: str, n_workers: int | None = None) -> Iterator[Any]
         from distributed import Client, LocalCluster
     except ImportError:
         raise ValueError("a cluster needs Dask: pip install 'patchbag[dask]'") from None
+    import dask
     from joblib import parallel_config
 
     with ExitStack() as stack:
+        # a local worker that was lost and takes longer than 15 s to start again would be given up
+        stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": f"{WAIT}s"}))
         if address == "local":
             options: dict[str, Any] = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": None}
             place: Any = stack.enter_context(LocalCluster(processes=True, **options))

@@ -201,7 +201,8 @@ def _pools() -> ThreadpoolController:
     return ThreadpoolController()  # looks at every loaded library: milliseconds, so once
 
 
-def _call(function: Callable[[J], R], caller: int, runtime: Runtime, job: J) -> R:
+def _call(function: Callable[[J], R], caller: int, runtime: Runtime, packed: tuple[J]) -> R:
+    (job,) = packed
     token = _context.set(runtime)  # threads and processes start without it
     try:
         if os.getpid() == caller:
@@ -275,7 +276,8 @@ def parallel_map(
         how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": prefer}
         pool = Parallel(n_jobs=workers, return_as="generator", **how)
         here = partial(_call, function, os.getpid(), _context.get())  # jobs may be sent off by a thread of joblib's
-        results = pool(delayed(here)(job) for job in jobs)
+        # packed, or joblib would leave large jobs in the memory of one Dask worker, and they would be lost with it
+        results = pool(delayed(here)((job,)) for job in jobs)
         try:
             for result in results:  # noqa: UP028 - "yield from" would close it before the warning is silenced
                 yield result

@@ -63,6 +63,8 @@ def test_standard_input_is_a_query_and_an_address_is_none(photos):
 
 
 def test_a_query_that_cannot_be_read_is_named_and_the_status_says_so(photos):
+    result = run("search", photos, "-", data=b"")
+    assert result.exit_code == 1 and "standard input: there are no bytes in it" in result.stderr
     result = run("search", photos, "nowhere.jpg")
     assert result.exit_code == 1 and "nowhere.jpg: there is no such file" in result.stderr
 

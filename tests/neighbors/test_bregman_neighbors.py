@@ -38,9 +38,9 @@ def test_every_exact_algorithm_finds_the_same(side):
 
 def test_auto_takes_what_was_faster():
     model = BregmanNeighbors(random_state=0).fit(X)
-    assert len(model.index_.costs) == 4 and max(model.index_.costs) > 0
-    model.index_.costs = (1.0, 1e-3, 0.01, 1e-2)
-    assert [model.index_.choose(m) for m in (1, 100, 1000)] == ["ball", "ball", "brute"]
+    assert len(model.index_.costs) == 6 and min(model.index_.costs[4:]) > 0
+    model.index_.costs = (1.0, 1e-3, 0.01, 1e-2, 0.1, 0.2)
+    assert [model.index_.choose(m) for m in (1, 2, 100, 1000)] == ["brute", "ball", "ball", "brute"]
     assert BregmanNeighbors().fit(X[:100]).index_.algorithm == "brute"
     assert BregmanNeighbors(max_leaves=3).fit(X[:100]).index_.algorithm == "ball"
 
@@ -174,7 +174,7 @@ def test_the_graph_finds_almost_all_neighbours_with_few_divergences(divergence, 
 
 
 @pytest.mark.parametrize("options", [{}, {"max_leaves": 3}])
-@pytest.mark.parametrize("algorithm", ["graph", "ball", "vantage"])
+@pytest.mark.parametrize("algorithm", ["graph", "ball", "vantage", "brute"])
 def test_one_row_finds_what_a_batch_finds(algorithm, options):
     model = BregmanNeighbors(4, side="symmetric", algorithm=algorithm, random_state=0, **options).fit(X)
     for _ in range(2):

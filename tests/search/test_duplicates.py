@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from patchbag import SearchIndex
 from patchbag.cli import app
-from patchbag.search.duplicates import Groups, candidates, find_duplicates
+from patchbag.search.duplicates import Groups, candidates, compare_pictures, find_duplicates
 from patchbag.search.geometry import align, correlation, lie_as_they_are, look
 
 
@@ -71,6 +71,19 @@ def test_alignment_finds_the_place_and_the_scale_of_a_part(astronaut):
     assert lie_as_they_are(whole, part).agreement < 0.8
     other = align(whole, look(data.chelsea()))
     assert other.agreement < 0.7 or other.overlap < 0.5
+
+
+def test_the_edge_of_a_part_in_front_of_an_empty_ground_does_not_count_against_it(astronaut):
+    canvas = Image.new("RGB", (900, 900), "white")
+    canvas.paste(astronaut, (194, 194))
+    found = align(look(np.asarray(canvas)), look(np.asarray(canvas.crop((8, 8, 892, 892)))))
+    assert found.agreement > 0.9 and found.overlap > 0.98
+
+
+def test_pictures_of_a_series_in_which_something_moved_are_no_copies(astronaut):
+    moved = np.roll(np.asarray(astronaut), 12, axis=1)
+    moved[330:480, 150:300] = data.chelsea()[50:200, 100:250]
+    assert compare_pictures(look(np.asarray(astronaut)), look(moved)) is None
 
 
 def test_pictures_that_show_nothing_agree_with_nothing():

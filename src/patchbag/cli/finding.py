@@ -86,10 +86,12 @@ def find(
             print_matches(name, matches, as_json, thumbnails)
             if not matches and not as_json:
                 screen.say(f"{name} is the only image of {folder}")
-        elif as_json:
-            print(json.dumps({"query": name, "error": str(matches)}))
+            continue
+        why = re.sub(r"^\d+ bytes", "standard input", str(matches)) if name == STDIN else str(matches)
+        if as_json:
+            print(json.dumps({"query": name, "error": why}))
         else:
-            screen.error(matches)
+            screen.error(why)
     if page is not None and good:
         from patchbag.search.page import write_page
 

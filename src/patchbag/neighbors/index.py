@@ -10,8 +10,9 @@ Which algorithm answers is a matter of speed alone, except for those that are ap
 * ``sample``: a random sample, approximate (``sampling``);
 * ``auto``: ``ball`` where ``max_leaves`` is given; else ``brute`` or the exact ball tree, whichever is faster for as
   many queries as are asked.  Both are timed when the index is made, on points of its own, because how much a tree can
-  leave out depends on the data: products cost a + b·m for m queries, a tree s + t·m.  Both find the same neighbours, so
-  that a choice by the clock changes no result.
+  leave out depends on the data: products cost a + b·m for m queries, a tree s + t·m; one query alone goes another
+  way (``row_search``) and is timed by itself.  Both find the same neighbours, so that a choice by the clock changes no
+  result.
 
 Points can be added and taken out.  Points that are in no tree yet are searched by products, until they are a tenth of
 all; then the tree is made anew.  Points keep their numbers when others are taken out.
@@ -75,10 +76,8 @@ class NeighborIndex:
     covered : points from this one on are in no tree
     removed : number of points that were taken out
     tree, leaves, graph, sample : None where the algorithm has none
-    costs : (a, b, s, t) in seconds, None where nothing was timed
+    costs : (a, b, s, t) and those of one query in seconds, None where nothing was timed
     """
-
-    _row_search: RowSearch | None = None
 
     def __init__(self, points: Points, plan: Plan, random_state: np.random.RandomState) -> None:
         self.points, self.plan, self.removed = points, plan, 0
@@ -86,7 +85,8 @@ class NeighborIndex:
 
     def _grow(self, random_state: np.random.RandomState) -> None:
         points, plan = self.points, self.plan
-        self.covered, self._row_search = len(points), None
+        self.covered = len(points)
+        self._row_searches: dict[str, RowSearch] = {}
         self.tree: Tree | None = None
         self.leaves: Leaves | None = None
         self.graph: Graph | None = None
@@ -123,14 +123,14 @@ class NeighborIndex:
                     self.costs = self._time(live)
 
     def _time(self, live: np.ndarray) -> tuple[float, ...]:
-        """Seconds of products, then of the tree: for no query, and per query."""
+        """Seconds of products, then of the tree: for no query and per query of a batch; and for one query of both."""
         # a point is its own nearest one, which no query has
         k = min(self.plan.n_neighbors + 1, len(live))
         rows = self.points.rows[live[:: max(len(live) // ROWS, 1)][:ROWS]]
-        ones = [rows[i : i + 1] for i in range(min(SINGLES, len(rows)))]
+        ones, pairs = ([rows[i : i + m] for i in range(0, min(SINGLES, len(rows)), m)] for m in (1, 2))
 
         def answer(algorithm: str, some: np.ndarray) -> None:
-            if algorithm == "brute" or len(some) > 1 or self.search_row(some, k) is None:
+            if len(some) > 1 or self.search_row(some, k, algorithm) is None:
                 clean = self.points.form.clean(some)  # which they are, but no query is
                 self._search(self.points.ask(clean, clean), k, algorithm, 1)
 
@@ -143,17 +143,18 @@ class NeighborIndex:
                 seconds[at] = time.process_time() - started
             return float(seconds.min(axis=0).mean())
 
-        costs: list[float] = []
+        costs, alone = [], []
         for algorithm, size in (("brute", ROWS), ("ball", PROBES)):
-            single, batch = clock(algorithm, ones), clock(algorithm, [rows[:size]])
-            slope = max(batch - single, 0.0) / max(len(rows[:size]) - 1, 1)
-            costs += [single - slope, slope]
-        return tuple(costs)
+            pair, batch = clock(algorithm, pairs), clock(algorithm, [rows[:size]])
+            slope = max(batch - pair, 0.0) / max(len(rows[:size]) - 2, 1)
+            costs += [pair - 2 * slope, slope]
+            alone.append(clock(algorithm, ones))
+        return (*costs, *alone)
 
     def add(self, rows: np.ndarray, random_state: np.random.RandomState) -> None:
         """Take in cleaned rows, which get the next numbers."""
         self.points = self.points.joined(Points.prepare(self.points.form, rows, like=self.points))
-        self._row_search = None
+        self._row_searches = {}
         outside = len(self.points) - self.covered
         if self.algorithm == "sample" or (self.tree is not None and outside > OUTSIDE * len(self.points)):
             self._grow(random_state)
@@ -163,14 +164,14 @@ class NeighborIndex:
         bias = np.array(self.points.bias)
         bias[indices] = np.inf
         self.removed = int(np.isinf(bias).sum())
-        self.points, self._row_search = replace(self.points, bias=bias), None
+        self.points, self._row_searches = replace(self.points, bias=bias), {}
         if self.tree is not None:
             self.tree = self.tree._replace(bias=bias[self.tree.order])
         if self.sample is not None:
             self.sample = np.setdiff1d(self.sample, indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_row_search"}  # compiled here
+        return self.__dict__ | {"_row_searches": {}}  # compiled here
 
     def n_live(self) -> int:
         """Points that can be found."""
@@ -180,18 +181,23 @@ class NeighborIndex:
         """The algorithm for m queries."""
         if self.costs is None:
             return self.algorithm
-        fixed, product, start, tree = self.costs
-        return "ball" if start + tree * m < fixed + product * m else "brute"
+        fixed, product, start, tree, *alone = self.costs
+        products, leaves = alone if m == 1 else (fixed + product * m, start + tree * m)
+        return "ball" if leaves < products else "brute"
 
-    def search_row(self, X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def search_row(
+        self, X: np.ndarray, k: int, algorithm: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """The answer to one row X (1, d), contiguous float64, not cleaned; None where :meth:`search` has to answer."""
-        if self.tree is None or self.points.form.generator.root is not None or self.choose(1) == "brute":
+        form, plan = self.points.form, self.plan
+        if self.sample is not None or form.inner.code is None or form.generator.root is not None:
             return None
-        if self._row_search is None:
-            self._row_search = RowSearch(
-                self.points, self.tree, self.leaves, self.graph, self.plan.max_leaves, self.covered
-            )
-        return self._row_search(X, k, self.plan.beam)
+        algorithm = self.choose(1) if algorithm is None else algorithm
+        if algorithm not in self._row_searches:
+            plain = algorithm == "brute" or self.tree is None
+            others = () if plain else (self.tree, self.leaves, self.graph, plan.max_leaves, self.covered)
+            self._row_searches[algorithm] = RowSearch(self.points, *others)
+        return self._row_searches[algorithm](X, k, plan.beam)
 
     def search(self, queries: Queries, k: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Divergences (m, k), indices (m, k) and statistics (m, 2): divergences computed and leaves opened."""
@@ -266,9 +272,13 @@ class NeighborIndex:
             index.leaves = Leaves(**some("leaves")) if some("leaves") else None
             index.graph = Graph(**some("graph")) if some("graph") else None
             index.sample = arrays.get("sample")
+            index._row_searches = {}
             index.covered, index.algorithm = state["covered"], state["algorithm"]
-            costs = state["costs"]  # three in older files
-            index.costs = None if costs is None else (*costs[:2], *costs[2:-1], *([0.0] * (4 - len(costs))), costs[-1])
+            costs = state["costs"]  # of older files: no start, nothing of one query
+            if costs is not None and len(costs) < 6:
+                fixed, product, *start, tree = costs
+                costs = [fixed, product, sum(start), tree, fixed + product, sum(start) + tree]
+            index.costs = None if costs is None else tuple(costs)
             return index, manifest["about"]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{path} is damaged: its manifest does not describe an index ({error})") from error

@@ -24,6 +24,7 @@ from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
 
 CANDIDATES = 64  # images that people can be asked for at once
+BLOCK = 5_000  # images beyond the pool that are predicted before it is looked whether there is a label
 QUIET = 0.3  # seconds without a label after which predictions are brought up to date
 
 Update = tuple[int, int, int]  # image, label before and after: -1 for none, -2 for skipped
@@ -251,7 +252,11 @@ class LiveModel:
         ids, p = pool.ids, p.astype(np.float32)
         if rest is not None:
             their = np.zeros((len(rest.ids), p.shape[1]), np.float32)
-            their[:, columns] = soften((rest.vectors @ weights).astype(np.float64), sharpness)
+            for start in range(0, len(their), BLOCK):
+                if self._inbox:  # whoever has answered waits for that, and these come after it
+                    return
+                part = slice(start, start + BLOCK)
+                their[part, columns] = soften((rest.vectors[part] @ weights).astype(np.float64), sharpness)
             ids, p = np.append(ids, rest.ids), np.vstack([p, their])
             novelty = np.append(novelty, np.zeros(len(rest.ids)))
         best, probability = np.full(n, -1, np.int32), np.full(n, -1.0, np.float32)

@@ -112,7 +112,8 @@ class Page:
         self._child: Child | None = None
         self._stop = threading.Event()
         self._state_sent = 0.0
-        self._turn, self._drawn_at = 0, 0  # draws of the pool of a large folder, and labels at the last one
+        # draws of the pool of a large folder, and labels at the last one
+        self._turn, self._drawn_at = 0, int((self.album.label >= 0).sum())
         self._threads = [
             threading.Thread(target=self._work, daemon=True),
             threading.Thread(target=self._describe, daemon=True),
@@ -234,9 +235,10 @@ class Page:
             doubt = columns_of(self.model, len(self.album))[1]
         return choose_pool(ids, labelled, doubt[ids], self._turn, self.seed, POOL)
 
-    def _draw_pool(self, labels: int) -> None:
-        """Make the pool of a large folder anew, others by chance."""
-        self._turn, self._drawn_at = self._turn + 1, labels
+    def _draw_pool(self, labels: int, others: bool = True) -> None:
+        """Make the pool of a large folder anew, with others by chance or the same."""
+        if others:
+            self._turn, self._drawn_at = self._turn + 1, labels
         self.task("comparing images", self._make_pool)
 
     # --- descriptions ------------------------------------------------------------------------------------------------
@@ -300,8 +302,8 @@ class Page:
         pool = self.model.pool
         if self.model.rest is not None and pool is not None:
             labelled = (self.album.label >= 0) & ~self.album.gone
-            if lags(int(labelled.sum()), int(labelled[pool.ids].sum()), POOL):
-                self.task("comparing images", self._make_pool)
+            if lags(n := int(labelled.sum()), int(labelled[pool.ids].sum()), POOL):
+                self._draw_pool(n, is_due(n, self._drawn_at))
         if updates:
             self.events.publish("labels", news)
         else:

@@ -13,9 +13,9 @@ r"""Whether two images show the same picture, or one a part of the other: aligne
 .. math:: r = \frac{\sum_p (a_p - \bar a)(b_p - \bar b)}{\sqrt{\sum_p (a_p - \bar a)^2 \sum_p (b_p - \bar b)^2}}
 
    A series of shots agrees as a whole, and disagrees where something moved.  So the correlation is also taken in each
-   of ``BLOCKS`` × ``BLOCKS`` parts that show something, and agreement is the smaller one of that of the whole and a low
-   percentile of the parts: the ``MOVED``-th of images that had to be aligned, as those of a series have to, and the
-   ``STILL``-th of others, of whose faint parts compression may leave little.
+   of ``BLOCKS`` × ``BLOCKS`` parts of the overlap that show something, and agreement is the smaller one of that of the
+   whole and a low percentile of the parts: the ``MOVED``-th of images that had to be aligned, as those of a series have
+   to, and the ``STILL``-th of others, of whose faint parts compression may leave little.
 
 Where nothing was moved (a copy that was resized, compressed or recoloured) the last step alone is enough, without
 keypoints: the images lie on each other as they are.
@@ -106,7 +106,8 @@ def agreement(a: np.ndarray, b: np.ndarray, mask: np.ndarray, lowest: float = MO
     a, b = a.astype(np.float32), b.astype(np.float32)
     whole = correlation(a[mask], b[mask])
     parts = []
-    ys, xs = (np.linspace(0, side, BLOCKS + 1).astype(int) for side in a.shape)
+    sides = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    ys, xs = (np.linspace(side[0], side[-1] + 1, BLOCKS + 1).astype(int) for side in sides)
     for top, bottom in pairwise(ys):
         for left, right in pairwise(xs):
             here = slice(top, bottom), slice(left, right)

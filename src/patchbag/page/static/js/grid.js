@@ -97,11 +97,15 @@ export class Grid {
     const width = this.element.clientWidth;
     if (!width) return;
     const columns = Math.max(2, Math.floor((width + GAP) / (this.side + GAP)));
-    this.tile = Math.floor((width - GAP * (columns - 1)) / columns);
-    this.layout = new Layout(this.ids.length, this.groupList, columns, this.tile + LINE + GAP);
-    this.space.style.height = `${this.layout.height}px`;
-    this.tiles.forEach((tile) => tile.remove());
-    this.tiles.clear();
+    const tile = Math.floor((width - GAP * (columns - 1)) / columns);
+    const plan = [this.ids, this.groupList, columns, tile];
+    if (!plan.every((part, i) => part === this.plan?.[i])) {
+      Object.assign(this, { plan, tile });
+      this.layout = new Layout(this.ids.length, this.groupList, columns, tile + LINE + GAP);
+      this.space.style.height = `${this.layout.height}px`;
+      this.tiles.forEach((one) => one.remove());
+      this.tiles.clear();
+    } // else only the height is another, and a tile that is being clicked on stays
     this._drawNow();
   }
 
