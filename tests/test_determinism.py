@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-RECIPES = ["fisher", "gp-pmk", "mlnn-fisher", "words-addkpca"]
+RECIPES = ["fisher", "gp-pmk", "mlnn-fisher", "unn-gist", "words-addkpca"]
 
 
 def test_workers_and_hash_seeds_do_not_change_a_byte_of_the_model(monkeypatch):

@@ -201,6 +201,13 @@ def _pools() -> ThreadpoolController:
     return ThreadpoolController()  # looks at every loaded library: milliseconds, so once
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """For what a model keeps: with other numbers of threads BLAS sums in other orders, and the last bits differ."""
+    with _pools().limit(limits=1, user_api="blas"):
+        yield
+
+
 def _call(function: Callable[[J], R], caller: int, runtime: Runtime, packed: tuple[J]) -> R:
     (job,) = packed
     token = _context.set(runtime)  # threads and processes start without it
@@ -267,7 +274,7 @@ def parallel_map(
     """
     jobs = list(jobs)
     workers = min(count_workers(n_jobs), len(jobs))
-    with _pools().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         if workers <= 1:
             yield from map(function, jobs)
             return

@@ -238,3 +238,35 @@ def test_what_cannot_be_asked_is_told():
     with pytest.raises(ValueError, match="entry 0 of row 0 is 0"):
         BregmanNeighbors(smoothing=0.0).fit(np.eye(3)[::-1])
     assert clone(model).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [("plan", "max_leaves", "2"), ("plan", "branching", None), ("state", "scale", [1.0, 1.0, 1.0, 1.0])],
+)
+def test_a_manifest_that_is_not_as_it_was_written_is_refused(tmp_path, part, name, value):
+    import json
+
+    X = np.random.default_rng(0).random((60, 4)) + 0.1
+    BregmanNeighbors(algorithm="vantage", leaf_size=8).fit(X).save(tmp_path / "index")
+    file = tmp_path / "index" / "neighbors.json"
+    manifest = json.loads(file.read_text())
+    manifest[part][name] = value
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=f"damaged: {name}"):
+        BregmanNeighbors.load(tmp_path / "index")
+
+
+def test_divergences_that_are_not_finite_are_an_error(tmp_path):
+    X = np.random.default_rng(0).random((60, 4)) + 0.1
+    BregmanNeighbors(algorithm="vantage", leaf_size=8).fit(X).save(tmp_path / "index")
+    for name in ("tree.inner", "tree.outer"):
+        file = next((tmp_path / "index").glob(f"{name}*.npy"))
+        np.save(file, np.full_like(np.load(file), np.nan))
+    model = BregmanNeighbors.load(tmp_path / "index")
+    try:
+        found = model.kneighbors(X[:20], 5)[0]
+    except ValueError as error:
+        assert "not finite" in str(error)
+    else:
+        assert np.isfinite(found).all()

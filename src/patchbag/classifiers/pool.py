@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.declared import Declared, floats, labels, real, size
-from patchbag.runtime import check_random_state
+from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.similarity.graph.choice import known_labels, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
 
@@ -70,14 +70,15 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique([list(y)[i] for i in images])
         if len(self.classes_) < 2:
             raise ValueError(f"the labels are of {len(self.classes_)} class; a classifier needs at least two classes")
-        graph = ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power)
-        beliefs = PoolBeliefs(graph, check_random_state(self.random_state))
-        for image, code in zip(images, codes):
-            beliefs.learn(int(image), int(code))
-        beliefs.choose()
-        self.mean_, self.coef_ = graph.mean, np.ascontiguousarray(beliefs.classifier().T)
-        self.temperature_ = float(np.exp(beliefs.sharpness.log))
-        held, scores = beliefs.left_out_scores()
+        with one_blas_thread():
+            graph = ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power)
+            beliefs = PoolBeliefs(graph, check_random_state(self.random_state))
+            for image, code in zip(images, codes):
+                beliefs.learn(int(image), int(code))
+            beliefs.choose()
+            self.mean_, self.coef_ = graph.mean, np.ascontiguousarray(beliefs.classifier().T)
+            self.temperature_ = float(np.exp(beliefs.sharpness.log))
+            held, scores = beliefs.left_out_scores()
         own = np.where(np.isneginf(scores[beliefs.trust]), np.nan, scores[beliefs.trust])
         self.left_out_ = LeftOut.from_scores(own, held, self.temperature_) if len(held) else None
         self.n_features_in_ = X.shape[1]

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags, as_bags, map_values
 from patchbag.declared import Declared, Part, floats, size
 from patchbag.device import floating, like
-from patchbag.runtime import check_random_state
+from patchbag.runtime import check_random_state, one_blas_thread
 
 NULL_VARIANCE = 1e-10
 # rows projected together: in floating point they stay in the second-level cache
@@ -86,11 +86,12 @@ class BagPCA(TransformerMixin, BaseEstimator):
             raise ValueError("descriptors contain NaN or infinity")
         self.mean_ = sample.mean(axis=0)
         sample -= self.mean_
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
             covariance = sample.T @ sample / (len(sample) - 1)
         if not np.isfinite(covariance).all():
             raise ValueError("the variances of these descriptors are beyond all numbers; rescale the descriptors")
-        values, vectors = np.linalg.eigh(covariance)
+        with one_blas_thread():
+            values, vectors = np.linalg.eigh(covariance)
         order = np.argsort(-values)[: self.n_components]
         # at least one: descriptors that are all the same have no direction, but still need a dimension
         self.n_components_ = max(1, int((values[order] > NULL_VARIANCE * values.max()).sum()))

@@ -178,9 +178,9 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         if type(X) is np.ndarray and X.shape == (1, self.n_features_in_) and X.dtype == np.float64 and X.flags.carray:
             found = self.index_.search_row(X, k)
             if found is not None:
-                return found
+                return _finite(*found)
         queries = self._ask(X)
-        distances, indices, stats = self.index_.search(queries, k + own, self.n_jobs)
+        distances, indices, stats = _finite(*self.index_.search(queries, k + own, self.n_jobs))
         if own:
             other = indices != np.arange(len(indices))[:, None]
             # where k equal points come before it a point is not among its own neighbours
@@ -253,3 +253,10 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         return found
 
     open = load  # its name up to version 0.2
+
+
+def _finite(distances: np.ndarray, *rest: Any) -> tuple[np.ndarray, Any, Any]:
+    """What was found, unless the farthest of a row is not finite."""
+    if not np.isfinite(distances[:, -1]).all():
+        raise ValueError("divergences are not finite: numbers are too large, or the index was damaged")
+    return distances, *rest

@@ -62,7 +62,18 @@ FACTS: dict[str, Declared] = {
     "covered": integer(low=0, high="n"),
     "algorithm": Choice(("brute", "ball", "vantage", "graph", "sample")),
     "costs": Many(real(), optional=True),
-    "scale": Many(real(low=0), low=2),
+    "two": size("two"),
+    "scale": Many(real(low=0), "two"),
+}
+
+PLAN: dict[str, Declared] = {
+    "n_neighbors": integer(low=1),
+    "leaf_size": integer(low=1),
+    "branching": integer(low=2),
+    "n_iter": integer(low=0),
+    "max_leaves": integer(low=1, optional=True),
+    "sample": real(low=0, high=1),
+    "beam": integer(low=1, optional=True),
 }
 
 
@@ -89,10 +100,11 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     try:
         sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
         check_tree(arrays, sizes)
-        form, state = manifest.get("form"), manifest.get("state")
-        if not isinstance(form, dict) or not isinstance(state, dict):
+        form, state, plan = (manifest.get(name) for name in ("form", "state", "plan"))
+        if not (isinstance(form, dict) and isinstance(state, dict) and isinstance(plan, dict)):
             raise ValueError("its manifest does not describe an index")
-        check_declared(dict, form | state | {"n": sizes["n"]}, {}, {}, FACTS)
+        check_declared(dict, form | state | {"n": sizes["n"], "two": 2}, {}, {}, FACTS)
+        check_declared(dict, plan, {}, {}, PLAN)
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {str(error).removeprefix('dict.')}") from None
     return arrays, manifest
