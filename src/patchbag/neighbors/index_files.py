@@ -117,6 +117,8 @@ def check_tree(arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> No
         return
     if len(tree) != sum(name.startswith("tree.") for name in ARRAYS):
         raise ValueError("the tree is not complete")
+    if np.isnan(tree["inner"]).any() or np.isnan(tree["outer"]).any():
+        raise ValueError("its balls have no radius")
     child, count = tree["child"].astype(np.int64), tree["n_children"].astype(np.int64)
     inner = count > 0
     behind = child[inner] > np.flatnonzero(inner)
