@@ -242,11 +242,12 @@ def test_outputs_are_tried_before_images_are_described(monkeypatch, capsys, tmp_
 
 
 def test_trying_outputs_leaves_nothing_but_folders(tmp_path):
-    (tmp_path / "old").write_text("kept, by patchbag")
+    ours = '{"patchbag": "0.2.0"}'
+    (tmp_path / "old").write_text(ours)
     check_outputs(tmp_path / "old", tmp_path / "a" / "b" / "new", None, replaced=True)
     check_output_folder(tmp_path / "c")
     assert sorted(p.name for p in tmp_path.rglob("*") if p.name != "cache") == ["a", "b", "c", "old"]
-    assert (tmp_path / "old").read_text() == "kept, by patchbag"
+    assert (tmp_path / "old").read_text() == ours
 
 
 def test_every_command_replaces_what_it_wrote_and_nothing_else(monkeypatch, capsys, model, picture_folder, tmp_path):
