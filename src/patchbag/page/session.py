@@ -311,14 +311,19 @@ class Page:
         self.send_state()
 
     def _model_changed(self) -> None:
-        point = self.model.accuracy()
-        if point is not None and (not self.points or self.points[-1] != point):
-            self.points = [p for p in self.points if p["labels"] < point["labels"]] + [point]
-            with contextlib.suppress(Exception), self.album.lock, self.database.writing() as connection:
-                connection.execute(curve.delete().where(curve.c.labels >= point["labels"]))
-                connection.execute(curve.insert().values(point))
-        model = self.model
+        model, point = self.model, self.model.accuracy()
         labels = model.pool.learner.n_labels_ if model.pool is not None else 0
+        now = [] if point is None else [point]
+        first = (
+            labels + 1 if point is None else point["labels"]
+        )  # of points that are of labels taken back, or of before
+        points = [p for p in self.points if p["labels"] < first] + now
+        if points != self.points:
+            self.points = points
+            with contextlib.suppress(Exception), self.album.lock, self.database.writing() as connection:
+                connection.execute(curve.delete().where(curve.c.labels >= first))
+                for new in now:
+                    connection.execute(curve.insert().values(new))
         if model.rest is not None and (not model.ranking or is_due(labels, self._drawn_at)):
             beyond, album = model.rest.ids, self.album
             if np.any((album.label[beyond] < 0) & ~album.skipped[beyond] & ~album.gone[beyond]):

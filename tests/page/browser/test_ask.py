@@ -53,6 +53,15 @@ def test_bars_hold_probabilities_that_sum_to_one(visit, site):
     expect(page.locator(".curve")).to_have_attribute("aria-label", re.compile("Expected accuracy .* between .* and"))
 
 
+def test_what_was_learned_is_said_without_another_answer(visit, site):
+    page = visit("ask")
+    asked(page)
+    site.teach()
+    expect(page.locator(".ask-standing .figures")).to_contain_text("right")
+    expect(page.locator(".stop-hint")).to_contain_text(re.compile("Keep going|You can stop"))
+    expect(page.locator(".stop-hint")).not_to_contain_text("fewer than two classes")
+
+
 def test_space_sets_aside_and_backspace_takes_back(visit, site):
     site.teach(1)
     page = visit("ask")

@@ -16,6 +16,7 @@ export async function mount(root) {
   let timer = null;
   let gone = false;
   let points = [];
+  let news = null; // of the model
   const picker = new Picker({ pick: answer, label: "Which class is it?" });
   const stage = h("div", { class: "stage" });
   const ahead = new Map(); // pictures that probably come next, fetched and decoded, by address
@@ -38,7 +39,12 @@ export async function mount(root) {
 
   const stops = [
     on("model images", () => !current?.image && next()),
-    on("accuracy", (accuracy) => addPoint(accuracy)),
+    on("model", (now) => {
+      news = now;
+      points = points.filter((one) => one.labels <= now.n_labels);
+      if (now.accuracy) addPoint(now.accuracy);
+      drawStanding();
+    }),
     on("stepped", ({ path, ids }) => (path === "/undo" && ids?.length === 1 ? askAgain(ids[0]) : next())),
   ];
   get("/ask/curve").then((found) => ((points = found.points), drawStanding()), fail);
@@ -77,7 +83,7 @@ export async function mount(root) {
 
   function showRest(question) {
     if (gone) return;
-    if (question.accuracy) addPoint(question.accuracy, false);
+    if (question.accuracy && !(news?.n_labels >= question.accuracy.labels)) addPoint(question.accuracy);
     drawStanding();
     const soon = question.next ?? [];
     const kept = new Set([question.image, ...soon].filter(Boolean).map((one) => (pictureOf(one), picture(one, side()))));
@@ -156,16 +162,17 @@ export async function mount(root) {
     if (current?.image) location.hash = `#/image/${current.image.id}`;
   }
 
-  function addPoint(point, draw = true) {
+  function addPoint(point) {
     const last = points[points.length - 1];
     if (last && last.labels === point.labels) points[points.length - 1] = point;
     else if (!last || point.labels > last.labels) points.push(point);
     else points = [...points.filter((one) => one.labels < point.labels), point];
-    if (draw) drawStanding();
   }
 
   function drawStanding() {
-    const { accuracy, labels, left, hint: judged } = current ?? {};
+    const { labels, left } = current ?? {};
+    // what was learned of an answer comes after the next question, as an event
+    const { accuracy, hint: judged } = news ?? current ?? {};
     const rows = [
       [count(labels ?? store.state.labelled), "labels"],
       [count(left ?? 0), "left"],

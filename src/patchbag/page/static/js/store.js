@@ -116,7 +116,6 @@ function handle(type, data) {
     expire([...(data.renamed ?? []), ...(data.gone ?? [])]);
     emit("images", data);
   } else if (type === "model") {
-    if (data.accuracy) emit("accuracy", data.accuracy);
     expire(null);
     emit("model", data);
   } else if (type === "notice") emit("problem", new Error(data.text));
