@@ -154,7 +154,7 @@ def confusion_svg(e: Evaluation) -> str:
                 f'<rect x="{x}" y="{y}" width="{side - 1}" height="{side - 1}" style="fill:{colour};fill-opacity:{_strength(value):.2f}"><title>{escape(tip)}</title></rect>'
             )
             if side >= 34 and value >= 0.005:
-                ink = "#fff" if value > 0.5 else "var(--ink)"
+                ink = "var(--paper)" if value > 0.5 else "var(--ink)"
                 parts.append(
                     f'<text x="{x + side / 2}" y="{y + side / 2 + 4}" text-anchor="middle" style="fill:{ink}">{100 * value:.0f}</text>'
                 )
