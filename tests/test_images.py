@@ -357,28 +357,36 @@ def test_a_file_of_thousands_of_scans_is_stopped(monkeypatch):
 def test_workers_wait_until_their_bytes_are_left():
     from patchbag.decoders import MAX_BYTES, in_turn
 
-    order = []
+    def meet(*sizes):
+        """Whether workers that take so many bytes are at work at the same time."""
+        everybody, met = threading.Barrier(len(sizes)), []
 
-    def decode(name, size):
-        with in_turn(size):
-            order.append(name)
-            time.sleep(0.1)
-            order.append(name)
+        def decode(size):
+            with in_turn(size):
+                met.append(everybody.wait(timeout=30))
 
-    def together(*jobs):
-        order.clear()
-        threads = [threading.Thread(target=decode, args=job) for job in jobs]
+        threads = [threading.Thread(target=decode, args=(size,)) for size in sizes]
         for thread in threads:
             thread.start()
-            time.sleep(0.03)
         for thread in threads:
             thread.join()
-        return "".join(order)
+        return len(met) == len(sizes)
 
     most = MAX_BYTES
-    assert together(("a", most), ("b", most // 2)) == "aabb"
-    assert together(("a", most // 3), ("b", most // 3)) == "abab"
-    assert together(("a", 5 * most), ("b", 100)) == "abab"  # no more than there is; small ones need not wait
+    assert meet(most // 3, most // 3)
+    assert meet(5 * most, 100)  # no more than there is; small ones need not wait
+    entered = threading.Event()
+
+    def wait_for_half():
+        with in_turn(most // 2):
+            entered.set()
+
+    with in_turn(most):
+        waiting = threading.Thread(target=wait_for_half)
+        waiting.start()
+        assert not entered.wait(timeout=0.2)
+    waiting.join(timeout=30)
+    assert entered.is_set()
 
 
 def test_pages_and_channels_of_a_file_can_be_chosen(tmp_path):

@@ -243,7 +243,7 @@ def test_the_default_network_gives_the_numbers_of_the_reference_code():
     pytest.importorskip(VARIANTS["efficientnet-lite2"].package)
     y, x = np.mgrid[:260, :260]
     image = np.stack([x % 256, y % 256, (x * y // 64) % 256], axis=2).astype(np.uint8)
-    patches, pooled = DeepPatches(), DeepPatches(output="pooled")
+    patches, pooled = DeepPatches(size=260), DeepPatches(output="pooled", size=260)
     (values,), _ = pooled.describe(image)
     assert values.shape == (1280,) and patches.describe(image)[0].shape == (289, 120)
     np.testing.assert_allclose(values[:5], [0, 0.010594, 0, 0, 0], atol=1e-4)

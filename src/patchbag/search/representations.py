@@ -92,7 +92,7 @@ MIXTURES = Part("sift", _mixtures)
 REPRESENTATIONS: dict[str, Representation] = {
     one.name: one
     for one in (
-        Representation("deep", "what is in the image: pooled vectors of a network", (DEEP,)),
+        Representation("deep", "what is in the image: pooled vectors of a network", (DEEP,), version=2),
         Representation(
             "fisher", "gradients and colours of patches: Fisher vectors of both", (SIFT, COLOR), diffuse=True
         ),
