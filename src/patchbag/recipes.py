@@ -241,7 +241,7 @@ add_recipe(
 )
 add_recipe(
     "deep-fisher",
-    "Fisher vectors of a network's patches, linear SVM",
+    "Fisher vectors of a network's patches, spatial pyramid, linear SVM",
     "Cimpoi et al. 2015",
     deep_fisher,
     features="deep",

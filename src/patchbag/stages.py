@@ -159,7 +159,7 @@ def fisher(largest: int = 256, dimension: int = 64) -> Steps:
 
 
 def deep_fisher() -> Steps:
-    return encoded(universal(8, 64, 64), FisherVector(), ["power", "l2"])
+    return encoded(universal(8, 64, 64, PYRAMID), FisherVector(), ["power", "l2"])
 
 
 def pooled() -> Steps:
