@@ -132,7 +132,7 @@ class Shape(Declared):
 class Part(Declared):
     """An object of some classes, whose own sizes are named here: ``Part("GaussianParameters", K="K")``.
 
-    Without classes, anything with all of the ``methods``.
+    Without classes, anything with all of the ``methods``.  An estimator has to be fitted, unless ``fitted`` is False.
     """
 
     def __init__(
@@ -141,13 +141,15 @@ class Part(Declared):
         methods: tuple[str, ...] = (),
         optional: bool = False,
         nullable: bool = False,
+        fitted: bool = True,
         **named: str,
     ) -> None:
         super().__init__(optional=optional, nullable=nullable)
-        self.__dict__.update(classes=classes, methods=methods, named=named)  # the base is frozen
+        self.__dict__.update(classes=classes, methods=methods, fitted=fitted, named=named)  # the base is frozen
 
     classes: tuple[str, ...]
     methods: tuple[str, ...]
+    fitted: bool
     named: dict[str, str]
 
     def check(self, value: Any, sizes: Sizes, known: Mapping[int, Sizes]) -> None:
@@ -156,6 +158,9 @@ class Part(Declared):
             raise NotAsDeclaredError(f"should be a {' or '.join(self.classes)}, is {_kind(value)}")
         if isinstance(value, str | type) or not all(callable(getattr(value, name, None)) for name in self.methods):
             raise NotAsDeclaredError(f"should have {', '.join(self.methods)}, is {_kind(value)}")
+        needed = [key for key, rule in declarations(type(value)).items() if key.endswith("_") and not rule.optional]
+        if self.fitted and not all(hasattr(value, key) for key in needed):
+            raise NotAsDeclaredError(f"is a {type(value).__name__} that is not fitted")
         own = known.get(id(value), {})
         for theirs, ours in self.named.items():
             if theirs in own and not settle(ours, own[theirs], sizes):
