@@ -157,8 +157,8 @@ class BagKernel(Kernel):
         bag = int(bags.sizes.argmax())
         if self.most_features is not None and bags.sizes[bag] > self.most_features:
             raise ValueError(
-                f"bag {bag} of {len(bags)} has {bags.sizes[bag]:,} features: {type(self).__name__} compares all features "
-                f"of two bags and takes at most {self.most_features:,}; describe images more coarsely, or use "
+                f"bag {bag} of {len(bags)} has {bags.sizes[bag]:,} features: {type(self).__name__} compares all "
+                f"of two bags, at most {self.most_features:,}; describe images more coarsely, or use "
                 "PyramidMatchKernel, whose cost is linear"
             )
         return bags

@@ -143,9 +143,7 @@ def test_bad_input_is_a_clear_error(parameters, bags, message):
 @pytest.mark.parametrize("kernel", [SetKernel, MinimumDistanceKernel])
 def test_bags_too_large_for_all_pairs_are_an_error_that_names_another_kernel(kernel):
     small = np.random.default_rng(0).random((5, 2))
-    with pytest.raises(
-        ValueError, match=r"bag 1 of 2 has 16,385 features: .* takes at most 16,384; .*PyramidMatchKernel"
-    ):
+    with pytest.raises(ValueError, match=r"bag 1 of 2 has 16,385 features: .* at most 16,384; .*PyramidMatchKernel"):
         kernel().fit([small, np.zeros(((1 << 14) + 1, 2))])
     fitted = kernel().fit([small, small + 1])
     with pytest.raises(ValueError, match="bag 0 of 1 has 100,000 features"):
