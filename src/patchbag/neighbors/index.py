@@ -258,6 +258,9 @@ class NeighborIndex:
             form, state = manifest["form"], manifest["state"]
             precision = arrays.get("precision")
             generator = find_generator(form["generator"]) if precision is None else mahalanobis(precision)
+            rows = arrays["points.rows"]
+            if rows.size and not (generator.lower < rows.min() and rows.max() < generator.upper):
+                raise ValueError(f"{path} is damaged: points.rows has entries that {generator.name} is not defined for")
             index = cls.__new__(cls)
 
             def some(kind: str) -> dict[str, np.ndarray]:

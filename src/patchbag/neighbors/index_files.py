@@ -100,6 +100,8 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     try:
         sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
         check_tree(arrays, sizes)
+        if "graph.edges" in arrays and arrays["graph.edges"].dtype != np.int32:
+            raise ValueError(f"graph.edges is {arrays['graph.edges'].dtype}, not int32")
         form, state, plan = (manifest.get(name) for name in ("form", "state", "plan"))
         if not (isinstance(form, dict) and isinstance(state, dict) and isinstance(plan, dict)):
             raise ValueError("its manifest does not describe an index")
