@@ -149,7 +149,7 @@ def test_arrays_for_libsvm_are_checked_too(change, message, tmp_path):
         storage.load(forge(path, change))
 
 
-def without(*path: str):
+def without(*path: str | int):
     """A change that takes an entry out of the tree."""
 
     def change(tree, tensors):
@@ -172,19 +172,25 @@ def setting(value, *path):
 
 
 def fitted(name: str, bags):
-    """A model of a few parts, and what it is asked."""
+    """A model of a few parts."""
     X = np.random.default_rng(0).normal(size=(30, 4))
     y = np.arange(30) % 2
     scaled = Pipeline([("scale", StandardScaler()), ("classifier", SVC())])
     twice = patchbag.LateFusionClassifier([("a", patchbag.LinearClassifier()), ("b", patchbag.LinearClassifier())])
     mixture = patchbag.UniversalMixture(2, random_state=0)
     statistics = patchbag.UniversalStatistics(mixture, patchbag.BagPCA(2))
+    categorizer = patchbag.Categorizer(
+        Pipeline(
+            [("features", patchbag.BagPCA(2)), ("mean", patchbag.MeanDescriptor()), ("c", patchbag.LinearClassifier())]
+        )
+    )
     return {
         "Pipeline": lambda: scaled.fit(X, y),
         "StandardScaler": lambda: StandardScaler().fit(X),
         "LateFusionClassifier": lambda: twice.fit(X, y),
         "Normalizer": lambda: patchbag.Normalizer(["whiten"]).fit(X),
         "UniversalStatistics": lambda: statistics.fit(bags),
+        "Categorizer": lambda: categorizer.fit(bags, np.arange(len(bags)) % 2),
     }[name]()
 
 
@@ -197,6 +203,11 @@ BARE_MIXTURE = {"$object": "UniversalMixture", "params": {}}
         ("Pipeline", lambda tree, _: tree["state"]["steps"].reverse(), "SVC is not the last and has no transform"),
         ("StandardScaler", setting(None, "state", "scale_"), "its scale_ is missing"),
         ("StandardScaler", setting(None, "state", "mean_"), "its mean_ is missing"),
+        (
+            "Categorizer",
+            without("state", "recipe_", "state", "steps", -1, "$tuple", 1, "state"),
+            "LinearClassifier that is",
+        ),
         ("LateFusionClassifier", setting([], "state", "branches_"), "at least one branch"),
         ("LateFusionClassifier", setting([1.0], "params", "weights"), "2 numbers"),
         ("LateFusionClassifier", setting([0.0, 0.0], "params", "weights"), "not all zero"),

@@ -269,7 +269,8 @@ class NeighborIndex:
             index.points = Points(
                 Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
             )
-            index.plan = Plan(**manifest["plan"])
+            plan = manifest["plan"]
+            index.plan = Plan(**plan | {"beam": plan.get("beam") or Plan.beam})
             index.removed = int(np.isinf(index.points.bias).sum())
             index.tree = Tree(**some("tree")) if some("tree") else None
             index.leaves = Leaves(**some("leaves")) if some("leaves") else None

@@ -153,6 +153,8 @@ class BagKernel(Kernel):
     }
 
     def _check(self, X: Any, fitted: bool = False) -> Bags:
+        if fitted:
+            check_is_fitted(self)
         bags = check_bags(X, self.n_features_in_ if fitted else None)
         bag = int(bags.sizes.argmax())
         if self.most_features is not None and bags.sizes[bag] > self.most_features:
