@@ -157,6 +157,14 @@ def fail(monkeypatch, capsys, *arguments: object) -> str:
     return capsys.readouterr().err
 
 
+def test_an_error_of_the_system_names_the_file_and_says_what_it_is(monkeypatch, capsys):
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "photos/m.patchbag")
+
+    monkeypatch.setattr("patchbag.categorizer.Categorizer.load", refuse)
+    assert fail(monkeypatch, capsys, "info", "photos/m.patchbag") == "error: photos/m.patchbag: Permission denied\n"
+
+
 def test_mistakes_of_the_user_are_one_line(monkeypatch, capsys, tmp_path, picture_folder):
     (tmp_path / "empty").mkdir()
     cases = {
