@@ -56,6 +56,7 @@ def forge_store(folder: Path, rng: random.Random) -> None:
 
 def prepare() -> campaign.Case:
     warnings.simplefilter("ignore")
+    sys.setrecursionlimit(3000)
     import test_estimators
     from patchbag import Bags, BregmanNeighbors
     from patchbag.collection.store import Store

@@ -72,6 +72,7 @@ ARRAYS: dict[str, Change] = {
 }
 SAMPLES = ("none", "one", "two", "one class", "mixed labels", "labels of floats")
 ONE = "one descriptor per bag"
+MILLION = "a million descriptors in one bag"
 
 
 def _read_only(a: np.ndarray) -> np.ndarray:
@@ -95,6 +96,17 @@ def changed(X: Any, change: Change) -> Any:
     return change(np.asarray(X))
 
 
+def with_a_million(bags: Any) -> Any:
+    """The bags with the first one's descriptors again and again, each a little elsewhere."""
+    from patchbag import Bags
+
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, bags.sizes[0], 10**6)
+    first = np.asarray(bags[0])[rows] + rng.normal(0, 1e-3, (len(rows), bags.dimension))
+    places = [rng.random((len(rows), 2)), *(bags[i : i + 1].positions for i in range(1, len(bags)))]
+    return Bags.from_list([first, *list(bags)[1:]], places)
+
+
 def prepare() -> campaign.Case:
     warnings.simplefilter("ignore")
     from numba.core.errors import NumbaError
@@ -104,7 +116,8 @@ def prepare() -> campaign.Case:
 
     names = [name for name in test_estimators.CASES if name not in ("DeepPatches", "Channel")]
     pairs = [(name, extreme) for name in names for extreme in (*ARRAYS, *SAMPLES)]
-    pairs += [(name, ONE) for name in names if test_estimators.CASES[name][1] is test_estimators.make_bags]
+    of_bags = [name for name in names if test_estimators.CASES[name][1] is test_estimators.make_bags]
+    pairs += [(name, extreme) for extreme in (ONE, MILLION) for name in of_bags]
 
     def case(seed: int) -> str:
         (name, extreme), turn = pairs[seed % len(pairs)], seed // len(pairs)
@@ -121,6 +134,8 @@ def prepare() -> campaign.Case:
                     X, y = (X[:n, :n] if pairwise else X[:n]), y[:n]
                 elif extreme == ONE:
                     X = Bags.from_list([bag[:1] for bag in X], [np.zeros((1, 2))] * len(X))
+                elif extreme == MILLION:
+                    X = with_a_million(X)
                 elif extreme == "one class":
                     y = np.full(len(y), "a")
                 else:

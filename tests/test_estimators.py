@@ -246,8 +246,12 @@ class TestEstimator:
         estimator = make()
         if getattr(estimator, "__sklearn_is_fitted__", lambda: False)():
             pytest.skip("learns nothing")
-        with pytest.raises(Exception, match="fit"):
+        with pytest.raises(NotFittedError):
             answer(estimator, data())
+        for method in ("predict", "predict_proba", "predict_set", "typicality", "diagonal"):
+            if hasattr(estimator, method):
+                with pytest.raises(NotFittedError):
+                    getattr(estimator, method)(data())
 
 
 BAG_TAKERS = sorted(name for name, (_, data) in CASES.items() if data is make_bags)

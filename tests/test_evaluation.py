@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -179,6 +180,15 @@ def test_several_labels_per_image_are_scored_by_average_precision(points):
     assert result.mean_accuracy > 0.9 and list(result.splits[0].per_class) == ["0", "1"]
     perfect = score_rankings(truth, truth.astype(float), 0, {})
     assert perfect.accuracy == 1.0
+
+
+def test_a_matrix_of_few_classes_fits_a_phone_and_room_is_left_for_long_names():
+    from patchbag.report import confusion_svg, name_room
+
+    few = SimpleNamespace(classes=["bus", "beach", "rose"], confusion=np.eye(3))
+    least = int(confusion_svg(few).split("min-width:")[1].split("px")[0])
+    assert least < 300
+    assert name_room(["a"]) == 60 < name_room(["a" * 14]) < name_room(["a" * 90]) == 150
 
 
 def test_the_report_is_one_safe_page(picture_folder):

@@ -132,7 +132,7 @@ class Shape(Declared):
 class Part(Declared):
     """An object of some classes, whose own sizes are named here: ``Part("GaussianParameters", K="K")``.
 
-    Without classes, anything with all of the ``methods``.
+    Without classes, anything with all of the ``methods``.  An estimator has to be fitted, unless ``fitted`` is False.
     """
 
     def __init__(
@@ -141,13 +141,15 @@ class Part(Declared):
         methods: tuple[str, ...] = (),
         optional: bool = False,
         nullable: bool = False,
+        fitted: bool = True,
         **named: str,
     ) -> None:
         super().__init__(optional=optional, nullable=nullable)
-        self.__dict__.update(classes=classes, methods=methods, named=named)  # the base is frozen
+        self.__dict__.update(classes=classes, methods=methods, fitted=fitted, named=named)  # the base is frozen
 
     classes: tuple[str, ...]
     methods: tuple[str, ...]
+    fitted: bool
     named: dict[str, str]
 
     def check(self, value: Any, sizes: Sizes, known: Mapping[int, Sizes]) -> None:
@@ -156,6 +158,9 @@ class Part(Declared):
             raise NotAsDeclaredError(f"should be a {' or '.join(self.classes)}, is {_kind(value)}")
         if isinstance(value, str | type) or not all(callable(getattr(value, name, None)) for name in self.methods):
             raise NotAsDeclaredError(f"should have {', '.join(self.methods)}, is {_kind(value)}")
+        bare = _unfitted(value) if self.fitted else None
+        if bare is not None:
+            raise NotAsDeclaredError(f"is or has a {type(bare).__name__} that is not fitted")
         own = known.get(id(value), {})
         for theirs, ours in self.named.items():
             if theirs in own and not settle(ours, own[theirs], sizes):
@@ -267,6 +272,14 @@ def declarations(cls: type) -> dict[str, Declared]:
     for base in reversed(cls.__mro__):
         found |= vars(base).get("_stored", {})
     return found
+
+
+def _unfitted(value: Any) -> Any:
+    """The value, or the step of a pipeline, that lacks an attribute which fitting sets; None where there is none."""
+    if type(value).__name__ == "Pipeline":
+        return next((bare for _, step in value.steps if (bare := _unfitted(step)) is not None), None)
+    needed = (key for key, rule in declarations(type(value)).items() if key.endswith("_") and not rule.optional)
+    return None if all(hasattr(value, key) for key in needed) else value
 
 
 def is_stray_boolean(value: Any, rules: Sequence[Any] | str) -> bool:

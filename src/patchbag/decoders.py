@@ -175,7 +175,8 @@ def opened(path: Path, name: str) -> Any:
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         if isinstance(error, ImageError):
             raise
-        raise ImageError(f"{name}: cannot be opened ({error})") from error
+        why = getattr(error, "strerror", None) or error
+        raise ImageError(f"{name}: cannot be opened ({why})") from error
 
 
 def identified(file: Any, name: str) -> Image.Image:
@@ -194,13 +195,13 @@ def identified(file: Any, name: str) -> Image.Image:
         raise ImageError(f"{name}: is not an image in a format that can be read (it starts {start!r}){hint}") from None
 
 
-def count_pages(path: str) -> int:
-    """Pages of a TIFF file; 1 where it cannot be read."""
+def pages_and_depth(path: str) -> tuple[int, int]:
+    """Pages (or frames) of a file, and bits of a level, 16 or 8; (1, 8) where it cannot be read."""
     try:
         with opened(Path(path), path) as file, identified(file, path) as image:
-            return int(getattr(image, "n_frames", 1))
+            return int(getattr(image, "n_frames", 1)), 16 if image.mode.startswith("I") else 8
     except Exception:  # whoever reads it says what is wrong with it
-        return 1
+        return 1, 8
 
 
 def is_raw(source: Any) -> bool:

@@ -34,7 +34,7 @@ FOREIGN: dict[str, dict[str, Declared]] = {
     "LinearSVC": LINEAR,
     "LogisticRegression": LINEAR,
     "NearestNeighbors": {},  # as the search of a classifier, which fits it anew
-    "Pipeline": {"steps": Many(Pair(Part(methods=("fit",), optional=True)), low=1)},
+    "Pipeline": {"steps": Many(Pair(Part(methods=("fit",), optional=True, fitted=False)), low=1)},
     "SVC": {
         "classes_": labels(),
         "support_": integers("vectors", low=0),
@@ -65,12 +65,27 @@ FOREIGN: dict[str, dict[str, Declared]] = {
 }
 
 
-def check_svc(values: dict[str, Any], sizes: Sizes) -> str | None:
-    """What is wrong with a saved SVC, which hands its arrays to libsvm as they are."""
+def check_foreign(name: str, values: dict[str, Any], sizes: Sizes) -> str | None:
+    """What is wrong with the values of an object of one of these classes, beyond what each of them may be."""
+    if name == "Pipeline":
+        inner = [step for _, step in values["steps"][:-1] if step not in (None, "passthrough")]
+        idle = next((step for step in inner if not hasattr(step, "transform")), None)
+        return None if idle is None else f"its step {type(idle).__name__} is not the last and has no transform"
+    if name == "StandardScaler" and "d" in sizes:
+        needed = {"mean_": values["with_mean"], "var_": values["with_std"], "scale_": values["with_std"]}
+        missing = next((key for key, asked in needed.items() if asked and values.get(key) is None), None)
+        return missing and f"its {missing} is missing"
+    if name == "SVC" and "C" in sizes and not _svc_is_sound(values, sizes):
+        return "its arrays do not fit together"
+    return None
+
+
+def _svc_is_sound(values: dict[str, Any], sizes: Sizes) -> bool:
+    """Whether the arrays of a saved SVC fit together; they are handed to libsvm as they are."""
     classes, vectors = sizes["C"], sizes["vectors"]
     precomputed = values["kernel"] == "precomputed"
     likely = values.get("probability") is True or values.get("_effective_probability") is True
-    sound = (
+    return (
         isinstance(values["kernel"], str)
         and not values["_sparse"]
         and classes >= 2
@@ -81,4 +96,3 @@ def check_svc(values: dict[str, Any], sizes: Sizes) -> str | None:
         and (sizes["columns"] == 0 if precomputed else (sizes["rows"], sizes["columns"]) == (vectors, sizes["d"]))
         and sizes["pairs_a"] == sizes["pairs_b"] == (sizes["pairs"] if likely else 0)
     )
-    return None if sound else "its arrays do not fit together"

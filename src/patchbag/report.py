@@ -46,8 +46,8 @@ svg { max-width: 100%; height: auto; display: block } svg text { font: 12px syst
 .kept small { width: 60px; color: var(--soft) } .kept img { width: 72px; aspect-ratio: 1; object-fit: cover; border-radius: 5px }
 .no { color: var(--bad) } .yes { color: var(--good) }
 table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); font-weight: normal }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums } th { color: var(--soft) }
-.made { font-size: 13px } .wide { overflow-x: auto } .wide svg { min-width: 560px }
+td:not(.number) { min-width: 4.5em } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums } th { color: var(--soft) }
+.made { font-size: 13px } .wide { overflow-x: auto }
 @media (max-width: 480px) { main { padding: 16px 10px 40px } section { padding: 14px 12px } .figures { gap: 10px 24px } .figures b { font-size: 22px } .mistakes { grid-template-columns: repeat(auto-fill, minmax(110px, 1fr)) } }
 details summary { cursor: pointer; color: var(--soft) } code { font-size: 13px }
 """
@@ -129,7 +129,8 @@ def confusion_svg(e: Evaluation) -> str:
     n = len(e.classes)
     side = 34 if n <= 20 else 20 if n <= 40 else 8
     every = 1 if n <= 40 else 2  # rows of 8 pixels leave room for every other name
-    left, top = 150, 132
+    room = name_room(e.classes)
+    left, top = room, 24 + round(0.8 * room)
     axis = 'style="fill:var(--soft)"'
     parts = [
         f'<text x="{left}" y="14" {axis}>predicted →</text>',
@@ -158,15 +159,16 @@ def confusion_svg(e: Evaluation) -> str:
                 parts.append(
                     f'<text x="{x + side / 2}" y="{y + side / 2 + 4}" text-anchor="middle" style="fill:{ink}">{100 * value:.0f}</text>'
                 )
-    width, height = left + n * side + 70, top + n * side + 4
-    return f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="confusion matrix">{"".join(parts)}</svg>'
+    width, height = left + n * side + round(0.6 * room), top + n * side + 4
+    least = min(width, 560)  # a narrow screen scrolls sideways, rather than that a large matrix cannot be read
+    return f'<svg viewBox="0 0 {width} {height}" width="{width}" style="min-width:{least}px" role="img" aria-label="confusion matrix">{"".join(parts)}</svg>'
 
 
 def classes_svg(e: Evaluation) -> str:
     """Bars of the mean accuracy of each class."""
     means = {c: float(np.mean([s.per_class[c] for s in e.splits])) for c in e.classes}
     order = sorted(means, key=lambda c: -means[c])
-    row, left, bar = 22, 150, 230
+    row, left, bar = 22, name_room(e.classes), 230
     parts = []
     for i, name in enumerate(order):
         y, width = i * row, means[name] * bar
@@ -278,6 +280,11 @@ def parameters_html(parameters: dict[str, Any]) -> str:
         for k, v in parameters.items()
     )
     return f"<table>{rows}</table>"
+
+
+def name_room(names: Iterable[str]) -> int:
+    """Pixels for the longest of some names, as they are shown."""
+    return min(150, max(60, 16 + 7 * max(len(_short(name)) for name in names)))
 
 
 def _short(name: str, length: int = 20) -> str:

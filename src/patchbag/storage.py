@@ -33,7 +33,7 @@ import numpy as np
 from sklearn.utils._param_validation import validate_parameter_constraints
 
 from patchbag.declared import Sizes, check_declared, declarations, is_stray_boolean, is_strict
-from patchbag.foreign import FOREIGN, check_svc
+from patchbag.foreign import FOREIGN, check_foreign
 from patchbag.registry import find_class
 from patchbag.replacing import replacing
 
@@ -258,8 +258,8 @@ class _Decoder:
         if is_strict(cls):  # earlier versions had attributes that are no more
             state = {key: value for key, value in state.items() if key in declared}
         sizes = check_declared(cls, params, state, self.sizes, declared)
-        if cls.__name__ == "SVC" and state and (fault := check_svc(params | state, sizes)):
-            raise ModelFileError(f"SVC: {fault}")
+        if fault := check_foreign(cls.__name__, params | state, sizes):
+            raise ModelFileError(f"{cls.__name__}: {fault}")
         obj = cls(**params)
         for key, value in state.items():
             setattr(obj, key, value)

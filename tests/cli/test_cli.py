@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -154,6 +155,14 @@ def fail(monkeypatch, capsys, *arguments: object) -> str:
         cli.main()
     assert stop.value.code == 2
     return capsys.readouterr().err
+
+
+def test_an_error_of_the_system_names_the_file_and_says_what_it_is(monkeypatch, capsys):
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "photos/m.patchbag")
+
+    monkeypatch.setattr("patchbag.categorizer.Categorizer.load", refuse)
+    assert fail(monkeypatch, capsys, "info", "photos/m.patchbag") == "error: photos/m.patchbag: Permission denied\n"
 
 
 def test_mistakes_of_the_user_are_one_line(monkeypatch, capsys, tmp_path, picture_folder):
@@ -338,6 +347,32 @@ def test_it_is_said_which_page_of_a_file_is_read(picture_folder, tmp_path):
     assert "no page 2" in str(run("train", picture_folder, *options, "--frame", 2).output)
 
 
+def test_it_is_said_what_becomes_of_sixteen_bits(picture_folder):
+    for path in (picture_folder / "bars").glob("*.png"):
+        with Image.open(path) as picture:
+            levels = np.asarray(picture.convert("L")).astype(np.uint16) // 2 + 100
+        Image.fromarray(levels).save(path)
+    said = run("train", picture_folder, "-r", "words", "-j", 1, "-o", "m", *SMALL).stderr
+    assert "12 of 36 PNG and TIFF files that were looked at have 16 bits per level" in said
+
+
+def test_a_folder_that_cannot_be_read_is_named(picture_folder, monkeypatch):
+    run("train", picture_folder, "-o", "m", "-r", "words", "-j", 1, *SMALL)
+    look = os.scandir
+
+    def closed(path):
+        if str(path).endswith("bars"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr("os.scandir", closed)
+    result = run("predict", "m", picture_folder, "-j", 1)
+    assert f"{picture_folder / 'bars'} cannot be read (Permission denied)" in result.stderr
+    assert len(result.stdout.splitlines()) == 24
+    result = run("predict", "m", picture_folder / "bars", "-j", 1)
+    assert "there are no images in" in str(result.exception) and "cannot be read" in str(result.exception)
+
+
 def test_a_model_reads_the_page_and_the_channels_that_it_was_trained_on(picture_folder, tmp_path):
     for path in [*picture_folder.rglob("*.png")]:
         with Image.open(path) as picture:
@@ -352,6 +387,8 @@ def test_a_model_reads_the_page_and_the_channels_that_it_was_trained_on(picture_
     assert run("train", photos, "-r", "words", "-j", 1, "-o", model, *SMALL, *reading).exit_code == 0
     said = [run("predict", model, photos, "--json", "-j", 1, *how).stdout for how in ([], reading, ["--frame", 0])]
     assert said[0] == said[1] != said[2]
+    pages = [run("predict", model, photos, "-j", 1, *how).stderr for how in ([], ["--frame", 0])]
+    assert "page 1 of each is read" in pages[0] and "page 0 of each is read" in pages[1]
     right = sum(Path(line["image"]).parent.name == line["label"] for line in map(json.loads, said[0].splitlines()))
     assert right > 30
     assert "page 1, channels 1" in run("info", model).stdout
@@ -538,6 +575,8 @@ def test_images_are_sorted_into_folders_and_that_is_taken_back(picture_folder, t
         assert result.exit_code == 0, result.output
         placed = list(Path("sorted").rglob("*.png"))
         assert len(placed) == 12 and all(p.is_symlink() is bool(options) for p in placed)
+        run("predict", "m", picture_folder / "bars", "--sort-into", "sorted", "--reject", 0, "-j", 1, *options)
+        assert list(Path("sorted").rglob("*.png")) == placed  # the same command again
         (tmp_path / "sorted" / "bars" / "mine.txt").parent.mkdir(exist_ok=True)
         (tmp_path / "sorted" / "bars" / "mine.txt").write_text("mine")
         assert "removed 12 files" in run("undo", "sorted").stdout

@@ -151,8 +151,9 @@ def test_folders_that_do_not_fit_say_what_was_found(tmp_path, photos):
 
 def test_files_folders_and_patterns_name_each_image_once_and_in_order(photos):
     one = str(photos / "dog" / "5.png")
-    found = find_images([one, str(photos / "dog"), str(photos / "*" / "0*.png")])
+    found, unread = find_images([one, str(photos / "dog"), str(photos / "*" / "0*.png")])
     assert [os.path.basename(path) for path in found] == ["5.png", "4.png", "6.png", "0.png"] and found[0] == one
+    assert not unread
     collection = open_collection(found)
     assert collection.paths == found and collection.labels.tolist() == [None] * 4
     with pytest.raises(CollectionError, match="no file or folder"):

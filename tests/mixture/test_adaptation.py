@@ -120,7 +120,7 @@ def test_maximum_likelihood_trains_each_image_alone_by_the_universal_schedule(im
 
 def test_starved_components_of_single_images_are_no_news(images):
     schedule = UniversalMixture(4, min_count=6)
-    with pytest.warns(UserWarning, match="were re-seeded"):
+    with pytest.warns(UserWarning, match="had to be re-seeded"):
         clone(schedule).fit(images[0])
     found = maximum_likelihood(Bags.from_list(images[:2]), schedule, n_jobs=2)  # where a warning would be an error
     assert found.means.shape == (2, 4, 3)

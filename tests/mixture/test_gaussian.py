@@ -177,7 +177,7 @@ def test_empty_components_are_reseeded_with_a_warning(clusters):
     assert np.allclose(after.weights, [0.45, 0.45, 0.1])
     assert np.allclose(after.means.ravel(), [-0.4, 0.4, 9.0])
     assert np.allclose(after.variances.ravel(), [4.0, 4.0, 1.0])
-    with pytest.warns(UserWarning, match="fewer than 1500 descriptors left and were re-seeded"):
+    with pytest.warns(UserWarning, match="fewer than 1500 and had to be re-seeded"):
         UniversalMixture(6, min_count=1500).fit(clusters)
 
 

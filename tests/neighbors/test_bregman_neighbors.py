@@ -267,3 +267,18 @@ def test_a_forged_tree_gives_an_error_and_not_infinite_divergences(tmp_path):
     np.save(files["inner"], np.full_like(np.load(files["inner"]), np.nan))
     with pytest.raises(ValueError, match="no radius"):
         BregmanNeighbors.load(tmp_path / "index")
+
+
+def test_arrays_that_no_index_has_are_refused(tmp_path):
+    X = np.random.default_rng(0).random((300, 6)) + 0.1
+    BregmanNeighbors(divergence="itakura_saito", algorithm="graph", random_state=0).fit(X).save(tmp_path / "index")
+    edges, rows = (next((tmp_path / "index").glob(f"{name}*.npy")) for name in ("graph.edges", "points.rows"))
+    good = np.load(edges)
+    np.save(edges, good.astype(np.int64))
+    with pytest.raises(ValueError, match=r"graph\.edges is int64, not int32"):
+        BregmanNeighbors.load(tmp_path / "index")
+    np.save(edges, good)
+    X[7, 3] = 0
+    np.save(rows, X)
+    with pytest.raises(ValueError, match=r"points\.rows has entries that itakura_saito is not defined for"):
+        BregmanNeighbors.load(tmp_path / "index")

@@ -49,6 +49,23 @@ def test_moved_files_keep_their_labels_and_ids(folder):
         page.stop()
 
 
+def test_a_file_that_is_moved_before_it_was_read_keeps_its_label(folder):
+    page = made_page(folder)
+    album = page.album
+    try:
+        assert album.digests[5] is None
+        number, changes = album.new_class("beach")
+        album.change("Ann", "label", changes + album.say("Ann", [(5, number)]))
+        os.rename(folder / "005.png", folder / "elsewhere.png")
+        (folder / "006.png").rename(folder / "touched.png")
+        os.utime(folder / "touched.png", (1, 1))
+        news = keep_up(album)
+        assert news["renamed"] == [5] and news["gone"] == [6]
+        assert album.names[5] == "elsewhere.png" and album.label[5] == number
+    finally:
+        page.stop()
+
+
 def _digest(path):
     from patchbag.collection.files import content_digest
 

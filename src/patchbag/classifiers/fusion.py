@@ -58,6 +58,10 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
         "branches_": steps("predict"),
     }
 
+    @staticmethod
+    def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
+        return _fault(values["weights"], len(values["branches_"]))
+
     def __init__(
         self, branches: list[tuple[str, Any]], *, weights: Sequence[float] | None = None, scores: str = "auto"
     ) -> None:
@@ -75,12 +79,9 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:
         names = [name for name, _ in self.branches]
-        if not names:
-            raise ValueError("LateFusionClassifier needs at least one branch")
+        if fault := _fault(self.weights, len(names)):
+            raise ValueError(f"LateFusionClassifier: {fault}")
         self._validate_names(names)
-        weights = np.asarray([1.0] * len(names) if self.weights is None else self.weights, dtype=float)
-        if weights.shape != (len(names),) or not np.all((weights >= 0) & (weights < np.inf)) or not weights.any():
-            raise ValueError(f"weights must be {len(names)} numbers >= 0, not all zero; got {self.weights!r}")
         # branches may be of several labels per image
         self.classes_ = np.arange(np.shape(y)[1]) if np.ndim(y) == 2 else encode_labels(y)[0]
         self.branches_ = [(name, clone(branch).fit(_channel(X, name), y)) for name, branch in self.branches]
@@ -116,6 +117,16 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
         scores = self._fuse(X)
         best = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
         return self.classes_[best]
+
+
+def _fault(given: Sequence[float] | None, n: int) -> str | None:
+    """What is wrong with the weights of n branches."""
+    if not n:
+        return "there must be at least one branch"
+    weights = np.asarray([1.0] * n if given is None else given, dtype=float)
+    if weights.shape != (n,) or not np.all((weights >= 0) & (weights < np.inf)) or not weights.any():
+        return f"weights must be {n} numbers >= 0, not all zero; got {given!r}"
+    return None
 
 
 def _channel(X: Any, name: str) -> Any:

@@ -283,11 +283,12 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         return scores if scores.shape[1] > 1 else scores[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[one_column_a_class(self.decision_function(X)).argmax(axis=1)]
+        best = one_column_a_class(self.decision_function(X)).argmax(axis=1)  # before anything that fitting sets
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
-        return softmax(self.temperature_ * one_column_a_class(self.decision_function(X)), axis=1)
+        return softmax(one_column_a_class(self.decision_function(X)) * self.temperature_, axis=1)
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        return energy(self.temperature_ * one_column_a_class(self.decision_function(X)))[None]
+        return energy(one_column_a_class(self.decision_function(X)) * self.temperature_)[None]

@@ -97,11 +97,12 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         return (unit_rows(signed_power(X, self.power) - self.mean_) @ self.coef_.T).astype(float)
 
     def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[self._scores(X).argmax(axis=1)]
+        best = self._scores(X).argmax(axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
         return soften(self._scores(X), self.temperature_)
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        return energy(self.temperature_ * self._scores(X))[None]
+        return energy(self._scores(X) * self.temperature_)[None]

@@ -315,7 +315,8 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         return scores if scores.shape[1] > 1 else scores[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[one_column_a_class(self.decision_function(X)).argmax(axis=1)]
+        best = one_column_a_class(self.decision_function(X)).argmax(axis=1)
+        return self.classes_[best]
 
 
 def _check(X: Any) -> Any:

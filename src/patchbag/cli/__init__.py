@@ -61,5 +61,8 @@ def main() -> None:
     except (ValueError, OSError) as error:  # bad folders, images and model files are ValueErrors of their own kind
         if os.environ.get("PATCHBAG_DEBUG"):
             raise
-        screen.error(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            screen.error(f"{screen.visible(error.filename)}: {error.strerror}")
+        else:
+            screen.error(error)
         sys.exit(2)

@@ -176,7 +176,7 @@ def name_duplicates(images: Any) -> None:
     mixed = [group for group in by_content.values() if len({labels[i] for i in group}) > 1]
     for group in mixed[:10]:
         said = " and ".join(f"{images.names[i]} ({labels[i]})" for i in group[:3])
-        screen.say(f"the same image has different labels: {said}", "yellow")
+        screen.say(f"the same image has different labels: {said}; all are used", "yellow")
     if len(mixed) > 10:
         screen.say(f"and {len(mixed) - 10} more such images", "yellow")
 

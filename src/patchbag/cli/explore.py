@@ -56,7 +56,7 @@ def recipes(
         return
     make_recipe(name)
     if name in ADVICE:
-        screen.say(f"{name}: use it when {ADVICE[name]}")
+        screen.say(f"use when: {ADVICE[name]}")
     table = Table("parameter", "default", *([] if every else ["what it does"]), box=None, pad_edge=False)
     parameters = json_parameters(Categorizer(name))
     own = {key.removeprefix("recipe__"): value for key, value in parameters.items() if key.startswith("recipe__")}

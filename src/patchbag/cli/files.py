@@ -131,17 +131,7 @@ def describe_images(images: Any, features: Any) -> Any:
     with screen.counting("describing images", len(images)) as step:
         described = images.describe(features, progress=lambda done, total: step())
     screen.list_failures(described.failures, len(images))
-    from patchbag.decoders import FORMATS, count_pages
-    from patchbag.runtime import current_runtime
-
-    scans = [path for path in images.paths if path.lower().endswith(FORMATS["TIFF"])][:SAMPLE]
-    several = sum(count_pages(path) > 1 for path in scans)
-    if several:
-        screen.say(
-            f"{several} of {len(scans)} TIFF files that were looked at have several pages: page "
-            f"{current_runtime().frame or 0} of each is read (--frame)",
-            "yellow",
-        )
+    say_how_read(images.paths)
     flat = without_contrast(described.bags)
     if flat:
         screen.say(
@@ -153,6 +143,27 @@ def describe_images(images: Any, features: Any) -> Any:
 
 
 SAMPLE = 50
+
+
+def say_how_read(paths: Any, page: int = 0) -> None:
+    """Say of files with several pages which one is read, and of images of 16 bits what becomes of their levels.
+
+    The page is the one that a model reads, unless the person asks for another.
+    """
+    from patchbag.decoders import FORMATS, pages_and_depth
+    from patchbag.runtime import current_runtime
+
+    looked = [path for path in paths if path.lower().endswith((*FORMATS["TIFF"], *FORMATS["PNG"]))][:SAMPLE]
+    found = [pages_and_depth(path) for path in looked]
+    several, deep = sum(pages > 1 for pages, _ in found), sum(bits == 16 for _, bits in found)
+    of = f"of {len(looked)} PNG and TIFF files that were looked at"
+    if several:
+        have, asked = "has" if several == 1 else "have", current_runtime().frame
+        read = page if asked is None else asked
+        screen.say(f"{several} {of} {have} several pages: page {read} of each is read (--frame)", "yellow")
+    if deep:
+        have = "has" if deep == 1 else "have"
+        screen.say(f"{deep} {of} {have} 16 bits per level: the range that an image uses is read as black to white")
 
 
 def without_contrast(bags: Any) -> int:

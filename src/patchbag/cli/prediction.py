@@ -22,7 +22,7 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import screen
-from patchbag.cli.files import check_output_folder, check_outputs, machine
+from patchbag.cli.files import check_output_folder, check_outputs, machine, say_how_read
 from patchbag.cli.options import (
     CacheOption,
     ChannelsOption,
@@ -86,6 +86,8 @@ def predict(
     if sort_into is not None:
         check_output_folder(sort_into)
     found = open_collection(images)
+    for remark in found.remarks:
+        screen.say(remark, "yellow")
     failures: list[Any] = []
     with (
         printing(top, coverage is not None, as_json) as show,
@@ -110,6 +112,7 @@ def predict(
                 if as_json:
                     print(json.dumps({"image": part.names[failure.index], "error": failure.message}), flush=True)
     screen.list_failures(failures, len(found))
+    say_how_read(found.paths, categorizer.recipe_["features"].reads()[0])
     if output is not None:
         screen.say(f"{output}: {len(found) - len(failures)} images")
     if sort_into is not None:
@@ -245,20 +248,24 @@ def sorting(folder: Path | None, link: bool) -> Iterator[Emit]:
     def place(answer: Answer) -> None:
         label = UNLIKE if answer["unlike_anything_seen"] else answer["label"]
         name = label if is_class_name(label) else "".join(c if c.isalnum() else "_" for c in label)
-        target = folder / free_path(folder, f"{name}/{Path(answer['image']).name}")
+        wanted, source = f"{name}/{Path(answer['image']).name}", os.path.abspath(answer["image"])
+        if (wanted, source) in listed and (folder / wanted).exists():  # the same command again
+            return
+        target = folder / free_path(folder, wanted)
         target.parent.mkdir(exist_ok=True)
         with named():
-            writer.writerow([target.relative_to(folder).as_posix(), os.path.abspath(answer["image"])])
+            writer.writerow([target.relative_to(folder).as_posix(), source])
             file.flush()
         if link:
-            target.symlink_to(os.path.abspath(answer["image"]))
+            target.symlink_to(source)
             return
         try:
-            shutil.copy2(answer["image"], target)
+            shutil.copy2(source, target)
         except BaseException:  # half a copy is none
             target.unlink(missing_ok=True)
             raise
 
+    listed = {(row.get("file"), row.get("of")) for row in undo_rows(folder)}
     new = not (folder / UNDO).exists()
     with appending(folder / UNDO, "a") as (file, named):
         writer = csv.writer(file)
@@ -267,18 +274,22 @@ def sorting(folder: Path | None, link: bool) -> Iterator[Emit]:
         yield place
 
 
+def undo_rows(folder: Path) -> list[dict[str, str]]:
+    """What the undo file of a folder lists; nothing where there is none."""
+    with suppress(FileNotFoundError), (folder / UNDO).open(encoding="utf-8", errors="surrogateescape", newline="") as f:
+        return list(csv.DictReader(f))
+    return []
+
+
 @app.command()
 def undo(
     folder: Annotated[Path, typer.Argument(help="A folder that 'patchbag predict --sort-into' has filled.")],
 ) -> None:
     """Delete the copies and links that 'predict --sort-into' has made, and nothing else."""
-    try:
-        with (folder / UNDO).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise ValueError(f"{folder} has no {UNDO} that says what was put there ({error.strerror})") from error
+    if not (folder / UNDO).is_file():
+        raise ValueError(f"{folder} has no {UNDO} that says what 'predict --sort-into' put there")
     root, removed, kept = folder.resolve(), 0, 0
-    for row in rows:
+    for row in undo_rows(folder):
         target = folder / (row.get("file") or "")
         inside = target.parent.resolve().parent == root and target.name
         source = Path(row.get("of") or "")
@@ -294,9 +305,8 @@ def undo(
             kept += target.exists()
     if not kept:
         (folder / UNDO).unlink()
-    screen.result(
-        f"{folder}: removed {removed} files" + (f", kept {kept} that are not copies any more" if kept else "")
-    )
+    files = "1 file" if removed == 1 else f"{removed} files"
+    screen.result(f"{folder}: removed {files}" + (f", kept {kept} that are not copies any more" if kept else ""))
 
 
 @app.command()

@@ -49,7 +49,8 @@ class Collection:
 
     @cached_property
     def paths(self) -> list[str]:
-        return [os.path.join(self.root, name) for name in self.names]
+        root = "" if self.root == Path() else self.root
+        return [os.path.join(root, name) for name in self.names]
 
     @property
     def classes(self) -> list[Any]:
@@ -143,7 +144,8 @@ def open_collection(folder: str | os.PathLike[str] | Iterable[str], labels: Any 
             labels, ignored = find_answers(root)
             remarks += ignored
     else:
-        root, names, by_folder = Path(), find_images(list(folder)), False
+        root, by_folder = Path(), False
+        names, remarks = find_images(list(folder))
     if not names:
         raise CollectionError(f"{root} has no images{''.join(f'; {remark}' for remark in remarks)}")
     found = [label_of_folder(name) if by_folder else None for name in names]

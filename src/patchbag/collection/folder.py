@@ -114,7 +114,7 @@ def _scan(root: Path) -> tuple[dict[str, os.DirEntry[str]], list[str]]:
             else:
                 hidden = file.name.startswith(".")
                 tally["hidden" if hidden else os.path.splitext(file.name)[1].lower() or "no ending"] += 1
-    remarks = [f"{error.filename} cannot be read ({error.strerror})" for error in unreadable]
+    remarks = [_unreadable(error) for error in unreadable]
     others.pop("", None)
     used = {name.split("/")[0] for name in names}
     for folder in sorted(others.keys() - used):
@@ -128,19 +128,25 @@ def _scan(root: Path) -> tuple[dict[str, os.DirEntry[str]], list[str]]:
     return names, remarks
 
 
+def _unreadable(error: OSError) -> str:
+    return f"{error.filename} cannot be read ({error.strerror})"
+
+
 def _tally(endings: Counter[str]) -> str:
     return shortened([f"{ending} {count}" for ending, count in sorted(endings.items(), key=lambda e: (-e[1], e[0]))])
 
 
-def find_images(arguments: Sequence[str]) -> list[str]:
-    """Images named by files, folders and glob patterns, each once, in the order given.
+def find_images(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Images named by files, folders and glob patterns, each once, in the order given; and what could not be read.
 
     A file that is named is taken whatever its name ends in; a folder gives the images below it.
     """
     found: dict[str, None] = {}
+    unreadable: list[OSError] = []
     for argument in map(os.fspath, arguments):
         if os.path.isdir(argument):
-            images = [f.path for _, files in walk(argument) for f in files if is_image_name(f.name)]
+            walked = walk(argument, unreadable.append)
+            images = [f.path for _, files in walked for f in files if is_image_name(f.name)]
         elif os.path.exists(argument):
             images = [argument]
         else:
@@ -148,6 +154,7 @@ def find_images(arguments: Sequence[str]) -> list[str]:
             if not images and not glob.has_magic(argument):
                 raise CollectionError(f"there is no file or folder {argument}")
         if not images:
-            raise CollectionError(f"there are no images in {argument}")
+            wrong = "".join(f"; {_unreadable(error)}" for error in unreadable)
+            raise CollectionError(f"there are no images in {argument}{wrong}")
         found.update(dict.fromkeys(images))
-    return list(found)
+    return list(found), list(map(_unreadable, unreadable))

@@ -304,7 +304,10 @@ class LDAFisherVector(StatisticsTransformer):
         T, K = self.eta_.shape[1:]
         codes = np.empty((*pooled.shape[:2], T + T * K), real)
         limits = self.max_inference, float(self.inference_tol)
-        for part, alpha, eta, seen, into in zip(pooled, self.alpha_, self.eta_, self.seen_, codes, strict=True):
+        seen_ = vars(self).get("seen_")  # models of earlier versions do not have it
+        if seen_ is None:
+            seen_ = np.ones((len(self.eta_), K), bool)
+        for part, alpha, eta, seen, into in zip(pooled, self.alpha_, self.eta_, seen_, codes, strict=True):
             _encode(part, alpha, eta, eta.sum(axis=1), _digamma(eta), *limits, into)
             into[:, T:].reshape(len(into), T, K)[:, :, ~seen] = 0
         return unpool_cells(codes, len(statistics))

@@ -151,12 +151,10 @@ class Normalizer(TransformerMixin, BaseEstimator):
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
-        shapes = {a.shape for a in (values.get("mean_"), values.get("scale_")) if a is not None}
-        if shapes != ({values["shape_"]} if "whiten" in values["steps"] else set()):
-            return f"its whitening is of shape {shapes}, its encodings are of shape {values['shape_']}"
-        weights = values.get("idf_")
-        if (None if weights is None else weights.shape) != (values["shape_"] if "idf" in values["steps"] else None):
-            return f"its idf weights do not fit encodings of shape {values['shape_']}"
+        for name, step in (("mean_", "whiten"), ("scale_", "whiten"), ("idf_", "idf")):
+            shape = None if values.get(name) is None else values[name].shape
+            if shape != (values["shape_"] if step in values["steps"] else None):
+                return f"its {name} of shape {shape} does not fit encodings of shape {values['shape_']}"
         return None
 
 

@@ -24,6 +24,7 @@ from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.normalize import Normalizer
 from patchbag.encodings.vlad import VLAD
 from patchbag.encodings.words import BagOfWords
+from patchbag.features.projection import project
 from patchbag.mixture.accumulate import CUTOFF, log_densities
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.statistics import Statistics
@@ -91,7 +92,7 @@ def statistics_shares(
     bags: Bags, pool: UniversalStatistics, encoding: Any, chain: Sequence[Affine], weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same for an encoding of the statistics of one bag."""
-    projected = bags if pool.projection_ is None else pool.projection_.transform(bags)
+    projected = project(bags, pool.projection_)
     parameters = pool.mixture_.parameters_
     # differences from the centre of the mixture: their squares do not lose digits where it lies far from the origin
     x = np.asarray(projected.values, dtype=np.float64)

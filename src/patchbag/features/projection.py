@@ -26,6 +26,14 @@ NULL_VARIANCE = 1e-10
 BLOCK_ROWS = 1024
 
 
+def project(bags: Bags, projection: Any) -> Bags:
+    """The bags as a fitted transformer of bags makes them; as they are without one."""
+    found = bags if projection is None else projection.transform(bags)
+    if not isinstance(found, Bags):
+        raise ValueError(f"a projection makes bags of bags; {type(projection).__name__} makes {type(found).__name__}")
+    return found
+
+
 class BagPCA(TransformerMixin, BaseEstimator):
     """Principal components of descriptors.
 

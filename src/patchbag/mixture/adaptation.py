@@ -259,7 +259,7 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "relevance": [Interval(Real, 0, np.inf, closed="both")],
-        "iterations": [Interval(Integral, 1, None, closed="left")],
+        "iterations": [Interval(Integral, 1, 10_000, closed="both")],
         "variance_floor": [Interval(Real, 0, None, closed="neither")],
         "weight_prior": [StrOptions({"universal", "uniform"})],
         "mixture": [BaseEstimator, None],

@@ -22,6 +22,7 @@ from array_api_compat import array_namespace, device
 
 from patchbag.bags import Bags
 from patchbag.device import floating, lies_elsewhere, like, prefetch, to_device, to_host
+from patchbag.features.projection import project
 from patchbag.mixture import dense_triton
 from patchbag.mixture.accumulate import raw_moments
 from patchbag.mixture.parameters import GaussianParameters
@@ -162,7 +163,7 @@ def collect_dense(
     done = 0
     chunks = bags.chunks(max(1, DENSE_NUMBERS // parameters.n_components))
     for chunk in chunks if lies_elsewhere(bags.values) else prefetch(_bring, chunks):
-        chunk = chunk if projection is None else projection.transform(chunk)
+        chunk = project(chunk, projection)
         arrays: tuple[Any, Any, Any]
         if pyramid is None and moments and not hard and not wide and dense_triton.usable(chunk.values):
             arrays = dense_triton.segment_sums(chunk.values, chunk.offsets, parameters, raw=True)[:3]

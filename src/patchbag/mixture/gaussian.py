@@ -223,9 +223,10 @@ class UniversalMixture(BaseEstimator):
             )
         found, self.floor_ = train(sample, **{**self.schedule(), "n_components": n_components})
         if found.reseeded:
+            many = "1 component" if found.reseeded == 1 else f"{found.reseeded} components"
             warnings.warn(
-                f"{found.reseeded} Gaussians had fewer than {self.min_count:g} descriptors left and were re-seeded; "
-                f"fewer than {n_components} components or more descriptors would avoid this",
+                f"the mixture was short of descriptors: {many} of {n_components} had fewer than {self.min_count:g} and "
+                "had to be re-seeded; more images or a smaller n_components would avoid this",
                 stacklevel=4,
             )
         self.n_components_, self.converged_ = n_components, found.converged

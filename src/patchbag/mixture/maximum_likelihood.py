@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
 from patchbag.declared import Declared, Part
+from patchbag.features.projection import project
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.em import Sample
 from patchbag.mixture.gaussian import UniversalMixture
@@ -56,7 +57,7 @@ def maximum_likelihood(
 def _train(job: tuple[int, np.ndarray], schedule: dict[str, Any], projection: Any, total: int) -> tuple[Any, ...]:
     number, values = job
     if projection is not None:
-        values = projection.transform([values]).values
+        values = project(Bags.from_list([values]), projection).values
     try:
         found = train(Sample(values), **schedule)[0].parameters
     except ValueError as error:

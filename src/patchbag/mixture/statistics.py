@@ -24,6 +24,7 @@ from array_api_compat import array_namespace
 from patchbag.bags import Bags
 from patchbag.declared import Declared, Part, floats
 from patchbag.device import on_device, to_host
+from patchbag.features.projection import project
 from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, raw_moments
 from patchbag.mixture.dense import collect_dense
 from patchbag.mixture.parameters import GaussianParameters
@@ -180,8 +181,7 @@ def _sums(
     projection: Any,
 ) -> tuple[np.ndarray, ...] | None:
     """Counts and moments of the bags of one job; None if a descriptor is not finite."""
-    if projection is not None:
-        bags = projection.transform(bags)
+    bags = project(bags, projection)
     n, values, segments = len(bags), np.asarray(bags.values), np.repeat(np.arange(len(bags)), bags.sizes)
     n_atoms = 1
     if pyramid is not None:

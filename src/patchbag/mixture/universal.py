@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
 from patchbag.declared import Declared, Part
+from patchbag.features.projection import project
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.mixture.statistics import Statistics, collect
@@ -78,7 +79,7 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
         mixture.set_params(n_components=mixture.resolve_components(bags))
         rows = bags.sample(mixture.max_samples or int(bags.offsets[-1]), check_random_state(mixture.random_state))
         sample = Bags(rows, [0, len(rows)])
-        self.mixture_ = mixture.fit(sample if self.projection_ is None else self.projection_.transform(sample))
+        self.mixture_ = mixture.fit(project(sample, self.projection_))
         return self
 
     def transform(self, X: Any) -> Statistics:

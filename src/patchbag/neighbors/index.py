@@ -258,6 +258,9 @@ class NeighborIndex:
             form, state = manifest["form"], manifest["state"]
             precision = arrays.get("precision")
             generator = find_generator(form["generator"]) if precision is None else mahalanobis(precision)
+            rows = arrays["points.rows"]
+            if rows.size and not (generator.lower < rows.min() and rows.max() < generator.upper):
+                raise ValueError(f"{path} is damaged: points.rows has entries that {generator.name} is not defined for")
             index = cls.__new__(cls)
 
             def some(kind: str) -> dict[str, np.ndarray]:
@@ -266,7 +269,8 @@ class NeighborIndex:
             index.points = Points(
                 Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
             )
-            index.plan = Plan(**manifest["plan"])
+            plan = manifest["plan"]
+            index.plan = Plan(**plan | {"beam": plan.get("beam") or Plan.beam})
             index.removed = int(np.isinf(index.points.bias).sum())
             index.tree = Tree(**some("tree")) if some("tree") else None
             index.leaves = Leaves(**some("leaves")) if some("leaves") else None

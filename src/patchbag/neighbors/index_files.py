@@ -20,6 +20,7 @@ from patchbag.declared import Choice, Declared, Many, check_declared, floats, in
 FORMAT = "patchbag-neighbors"
 VERSION = 1
 MANIFEST = "neighbors.json"
+INDICES = (np.int32, np.int64)
 NODE: dict[str, Any] = {"optional": True, "low": 0}
 ARRAYS: dict[str, Declared] = {
     "points.rows": floats("n", "d"),
@@ -100,6 +101,9 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     try:
         sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
         check_tree(arrays, sizes)
+        for name, array in arrays.items():  # compiled loops are made for some types of indices
+            if array.dtype.kind in "iu" and array.dtype not in ((np.int32,) if name == "graph.edges" else INDICES):
+                raise ValueError(f"{name} is {array.dtype}, not int32")
         form, state, plan = (manifest.get(name) for name in ("form", "state", "plan"))
         if not (isinstance(form, dict) and isinstance(state, dict) and isinstance(plan, dict)):
             raise ValueError("its manifest does not describe an index")

@@ -112,18 +112,21 @@ def keep_up(album: Album, names: list[str] | None = None) -> dict[str, list[int]
 
 
 def _find_moved(album: Album, new: list[str], lost: set[int]) -> dict[str, int]:
-    """New names of images that are not where they were, by content."""
-    wanted: dict[str, list[int]] = {}
+    """New names of images that are not where they were: by content, or by size and time where it was not read yet."""
+    wanted: dict[str | tuple[int, int], list[int]] = {}
     for i in sorted(lost):
-        if album.digests[i]:
-            wanted.setdefault(album.digests[i] or "", []).append(i)
+        status = int(album.size[i]), int(album.modified[i])
+        wanted.setdefault(album.digests[i] or status, []).append(i)
     sizes = {int(album.size[i]) for i in lost}
     moved: dict[str, int] = {}
     for name in new if wanted else ():
         path = os.path.join(album.root, name)
         now = file_status(path)
-        digest = content_digest(path) if now and now[0] in sizes else None
-        if digest and (places := wanted.get(digest.hex())):
+        if now is None or now[0] not in sizes:
+            continue
+        digest = content_digest(path)
+        places = (wanted.get(digest.hex()) if digest else None) or wanted.get(now)
+        if places:
             moved[name] = places.pop(0)
     return moved
 

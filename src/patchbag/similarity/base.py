@@ -139,7 +139,13 @@ def check_bags(X: Any, dimension: int | None = None) -> Bags:
 
 
 class BagKernel(Kernel):
-    """Base of kernels between bags."""
+    """Base of kernels between bags.
+
+    ``most_features`` is how many a bag may have where every feature of one bag is compared with every one of another:
+    the memory and the time of a pair grow with the square.
+    """
+
+    most_features: ClassVar[int | None] = None
 
     _stored: ClassVar[dict[str, Declared]] = {
         "references_": Part("Bags", n="n", d="d"),
@@ -147,7 +153,17 @@ class BagKernel(Kernel):
     }
 
     def _check(self, X: Any, fitted: bool = False) -> Bags:
-        return check_bags(X, self.n_features_in_ if fitted else None)
+        if fitted:
+            check_is_fitted(self)
+        bags = check_bags(X, self.n_features_in_ if fitted else None)
+        bag = int(bags.sizes.argmax())
+        if self.most_features is not None and bags.sizes[bag] > self.most_features:
+            raise ValueError(
+                f"bag {bag} of {len(bags)} has {bags.sizes[bag]:,} features: {type(self).__name__} compares all "
+                f"of two bags, at most {self.most_features:,}; describe images more coarsely, or use "
+                "PyramidMatchKernel, whose cost is linear"
+            )
+        return bags
 
     def _fit(self, bags: Bags) -> None:
         self.references_: Any = bags

@@ -24,13 +24,6 @@ expect.set_options(timeout=30_000)  # of a machine that has other things to do
 BROKEN = "zz <img src=x onerror=alert(1)>.png"
 
 
-def pytest_collection_modifyitems(items):
-    """A browser has clocks of its own: a test that fails is tried again, and counts as failed the third time."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.flaky(reruns=2))
-
-
 @pytest.fixture(scope="module")
 def chromium():
     path = next(filter(None, map(shutil.which, NAMES)), None)

@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 from patchbag.bags import Bags
 from patchbag.similarity.sets import kernel as sets
 from patchbag.similarity.sets.kernel import SetKernel
+from patchbag.similarity.sets.minimum_distance import MinimumDistanceKernel
 
 RNG = np.random.default_rng(0)
 BAGS = Bags.from_list([RNG.normal(size=(int(m), 3)) for m in RNG.integers(1, 9, 12)])
@@ -137,3 +138,13 @@ def test_order_changes_nothing():
 def test_bad_input_is_a_clear_error(parameters, bags, message):
     with pytest.raises(ValueError, match=message):
         SetKernel(**parameters).fit(bags)
+
+
+@pytest.mark.parametrize("kernel", [SetKernel, MinimumDistanceKernel])
+def test_bags_too_large_for_all_pairs_are_an_error_that_names_another_kernel(kernel):
+    small = np.random.default_rng(0).random((5, 2))
+    with pytest.raises(ValueError, match=r"bag 1 of 2 has 16,385 features: .* at most 16,384; .*PyramidMatchKernel"):
+        kernel().fit([small, np.zeros(((1 << 14) + 1, 2))])
+    fitted = kernel().fit([small, small + 1])
+    with pytest.raises(ValueError, match="bag 0 of 1 has 100,000 features"):
+        fitted.transform([np.zeros((100_000, 2))])

@@ -283,7 +283,8 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest mean soft label."""
-        return self.classes_[one_column_a_class(self.predict_soft_labels(X)[0]).argmax(axis=1)]
+        best = one_column_a_class(self.predict_soft_labels(X)[0]).argmax(axis=1)
+        return self.classes_[best]
 
     def predict_membership(self, X: Any, diagonal: Any = None) -> np.ndarray:
         """p(t ≥ 0) of each one-versus-all problem, (m, C) or (m, 1); the rows do not sum to one."""

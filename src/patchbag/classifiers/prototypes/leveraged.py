@@ -302,7 +302,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return scores[:, 1] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[self._class_scores(X).argmax(axis=1)]
+        best = self._class_scores(X).argmax(axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
@@ -310,7 +311,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def rank(self, X: Any, top: int = 2) -> np.ndarray:
         """(n, top) the classes with the largest scores, best first (table 5.2)."""
-        return self.classes_[np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]]
+        best = np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]
+        return self.classes_[best]
 
     def _strangeness(self, X: Any) -> np.ndarray:
         scores, far = self._scores_and_distances(X)

@@ -178,7 +178,7 @@ class ContextualSimilarity(MixtureSimilarity):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "symmetric": ["boolean"],
         "matching": [StrOptions({"one-to-one", "all"})],
-        "iterations": [Interval(Integral, 1, None, closed="left"), None],
+        "iterations": [Interval(Integral, 1, 10_000, closed="both"), None],
         "context": [HasMethods("fit"), GaussianParameters, None],
         "precision": [StrOptions({"float32", "float64"})],
     }

@@ -246,7 +246,7 @@ class ReferenceWeights(MixtureSimilarity):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "measure": [StrOptions({*MEASURES, "sampling"})],
         "matching": [StrOptions({"one-to-one", "all"})],
-        "iterations": [Interval(Integral, 1, None, closed="left"), None],
+        "iterations": [Interval(Integral, 1, MAX_ITERATIONS, closed="both"), None],
         "leave_out_self": ["boolean"],
         "precision": [StrOptions({"float32", "float64"})],
     }

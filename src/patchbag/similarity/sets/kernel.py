@@ -110,6 +110,8 @@ class SetKernel(BagKernel):
     array([1., 1.])
     """
 
+    most_features = 1 << 14
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "method": [StrOptions(set(METHODS))],
         "local": [StrOptions({"rbf", "linear"})],

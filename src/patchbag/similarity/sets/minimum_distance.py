@@ -240,6 +240,8 @@ class MinimumDistanceKernel(BagKernel):
     references_ : the reference bags;  scale_ : A
     """
 
+    most_features = 1 << 14
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "position_weight": [Interval(Real, 0, None, closed="left")],
         "squared": ["boolean"],

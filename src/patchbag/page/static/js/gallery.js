@@ -127,9 +127,9 @@ export async function mount(root, address) {
     const one = classOf(group.label);
     const name = one ? one.name : query.get("group") === "label" ? "Without a label" : "Not expected yet";
     const members = () => grid.ids.slice(group.start, group.start + group.count);
-    const all = button(one ? `Accept all as ${one.name}` : "", () => acceptAs(members(), one), { kind: "quiet small" });
+    const all = () => button("Accept all", () => acceptAs(members(), one), { kind: "quiet small", label: `Accept all as ${one.name}` });
     const pick = button("Select", () => grid.select(members()), { kind: "quiet small", label: `Select the group ${name}` });
-    return [dot(one?.color), h("b", { class: "cut" }, name), h("span", { class: "soft" }, count(group.count)), h("span", { class: "fill" }), pick, one && query.get("group") === "predicted" ? all : null];
+    return [dot(one?.color), h("b", { class: "cut" }, name), h("span", { class: "soft" }, count(group.count)), h("span", { class: "fill" }), pick, one && query.get("group") === "predicted" ? all() : null];
   }
 
   // a label that a person gave is not overwritten by a guess

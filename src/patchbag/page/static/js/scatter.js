@@ -3,6 +3,7 @@
 import { clamp, h } from "./dom.js";
 
 const EDGE = 24;
+const SMALL = 2; // pixels of a radius below which a square looks like a circle and is drawn much faster
 const REACH = 14; // pixels within which a point is under the pointer
 
 export class Scatter {
@@ -40,7 +41,8 @@ export class Scatter {
 
   setPoints(ids, x, y) {
     Object.assign(this, { ids, x, y });
-    this.choose(this.selection.filter((id) => ids.includes(id)), false);
+    const there = new Set(ids);
+    this.choose(this.selection.filter((id) => there.has(id)), false);
   }
 
   setColours(colour) {
@@ -64,10 +66,22 @@ export class Scatter {
     return Math.min(this.element.clientWidth, this.element.clientHeight) - 2 * EDGE;
   }
 
+  /** Pixels of the corner of the unit square, and of its side: asked once for many points. */
+  _frame() {
+    const side = this._size() * this.view.zoom;
+    return [this.element.clientWidth / 2 - this.view.x * side, this.element.clientHeight / 2 - this.view.y * side, side];
+  }
+
   /** Pixels of a point of the unit square. */
   at(x, y) {
-    const scale = this._size() * this.view.zoom;
-    return [this.element.clientWidth / 2 + (x - this.view.x) * scale, this.element.clientHeight / 2 + (y - this.view.y) * scale];
+    const [left, top, side] = this._frame();
+    return [left + x * side, top + y * side];
+  }
+
+  /** The images whose points, in pixels, are as wanted. */
+  _where(wanted) {
+    const [left, top, side] = this._frame();
+    return this.ids.filter((_, i) => wanted(left + this.x[i] * side, top + this.y[i] * side));
   }
 
   draw() {
@@ -85,15 +99,22 @@ export class Scatter {
     context.clearRect(0, 0, width, height);
     const radius = clamp((this._size() / Math.sqrt(Math.max(this.ids.length, 1))) * 0.22, 1.2, 5) * Math.sqrt(this.view.zoom);
     const some = this.chosen.size > 0;
-    this.ids.forEach((id, i) => {
-      const [x, y] = this.at(this.x[i], this.y[i]);
-      if (x < -9 || y < -9 || x > width + 9 || y > height + 9) return;
-      context.globalAlpha = some && !this.chosen.has(id) ? 0.22 : 0.9;
+    const [left, top, side] = this._frame();
+    for (let i = 0; i < this.ids.length; i++) {
+      const x = left + this.x[i] * side;
+      const y = top + this.y[i] * side;
+      if (x < -9 || y < -9 || x > width + 9 || y > height + 9) continue;
+      const chosen = some && this.chosen.has(this.ids[i]);
+      const r = chosen ? radius + 1 : radius;
+      context.globalAlpha = some && !chosen ? 0.22 : 0.9;
       context.fillStyle = this.colours[i] ?? "#888";
-      context.beginPath();
-      context.arc(x, y, this.chosen.has(id) ? radius + 1 : radius, 0, 7);
-      context.fill();
-    });
+      if (r < SMALL) context.fillRect(x - r, y - r, 2 * r, 2 * r);
+      else {
+        context.beginPath();
+        context.arc(x, y, r, 0, 7);
+        context.fill();
+      }
+    }
     context.globalAlpha = 1;
     context.strokeStyle = getComputedStyle(this.element).color;
     context.lineWidth = 1.5;
@@ -134,9 +155,9 @@ export class Scatter {
   _nearest(px, py, reach) {
     let best = -1;
     let least = reach * reach;
+    const [left, top, side] = this._frame();
     for (let i = 0; i < this.ids.length; i++) {
-      const [x, y] = this.at(this.x[i], this.y[i]);
-      const distance = (x - px) ** 2 + (y - py) ** 2;
+      const distance = (left + this.x[i] * side - px) ** 2 + (top + this.y[i] * side - py) ** 2;
       if (distance < least) [best, least] = [i, distance];
     }
     return best;
@@ -178,7 +199,7 @@ export class Scatter {
     if (path.length < 4) {
       const i = this._nearest(event.offsetX, event.offsetY, REACH);
       ids = i < 0 ? [] : [this.ids[i]];
-    } else ids = this.ids.filter((_, i) => inside(path, ...this.at(this.x[i], this.y[i])));
+    } else ids = this._where((x, y) => inside(path, x, y));
     this.choose(event.shiftKey ? [...new Set([...this.selection, ...ids])] : ids);
   }
 
@@ -198,7 +219,7 @@ export class Scatter {
     else if (event.key === "Enter") {
       const [cx, cy] = this.at(this.circle.x, this.circle.y);
       const { radius } = this.circle;
-      this.choose(this.ids.filter((_, i) => Math.hypot(this.at(this.x[i], this.y[i])[0] - cx, this.at(this.x[i], this.y[i])[1] - cy) <= radius));
+      this.choose(this._where((x, y) => Math.hypot(x - cx, y - cy) <= radius));
     } else if (event.key === "Escape" && this.selection.length) this.choose([]);
     else return false;
     this.draw();
