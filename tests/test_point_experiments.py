@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from patchbag.experiments import ExperimentError, load_experiment, run_experiment, write_results
+from patchbag.experiments import ExperimentError, load_experiment, points, run_experiment, write_results
 from patchbag.experiments.condensed import CondensedNeighbors
+from patchbag.experiments.journal import Journal
 from patchbag.experiments.planes import CENTRES, VARIANCE, BayesRule
 from patchbag.experiments.runs import CLASSIFIERS
 from patchbag.runtime import runtime_context
@@ -100,6 +102,27 @@ def test_boosted_neighbours_need_fewer_points_than_random_and_condensed_ones(tab
     errors = {row.get("series"): row["mean"] for row in rows}
     assert rows[0]["kept"] <= 20 and rows[-1]["std"] > 0
     assert max(errors["UNN"], errors["MLNN"]) < min(errors["random k-NN"], errors[None])
+
+
+def test_errors_of_tables_are_kept_in_the_journal(tables, monkeypatch):
+    """Of what was found, nothing is computed again; of a changed table, everything."""
+    monkeypatch.setattr(points, "LOSSES", ["exponential"])
+    fits = []
+    error = points._error
+    monkeypatch.setattr(points, "_error", lambda *given: fits.append(given) or error(*given))
+    spec = {"tables": {"ripley": {"file": "synth.tr", "label": -1, "k": 3, "published": [10.0, 12.0, 11.0]}}}
+    journal = Journal()
+    rows = points.uci_table(spec, tables, print, journal)
+    once = len(fits)
+    assert once == 10 * len(rows) and all(0 <= row["mean"] < 40 for row in rows)
+    assert points.uci_table(spec, tables, print, journal) == rows and len(fits) == once
+    plain = next(row for row in rows if row["name"] == "ripley: k-NN")
+    X, y = points.read_table(tables / "tables" / "synth.tr", -1)
+    folds = RepeatedStratifiedKFold(n_splits=2, n_repeats=5, random_state=0)
+    expected = 100 * cross_val_score(KNeighborsClassifier(3), X, y, cv=folds)
+    assert plain["published"] == 12.0 and plain["accuracies"] == pytest.approx(list(expected))
+    points.uci_table(spec | {"seed": 1}, tables, print, journal)
+    assert len(fits) == 2 * once
 
 
 def test_ranks_and_distrust_are_told_of_recipes(picture_folder, tmp_path, monkeypatch):

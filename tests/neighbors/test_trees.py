@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import njit
 
 from oracles import bregman as oracle
 from patchbag.neighbors import ball_tree
-from patchbag.neighbors.ball_tree import grow_ball_tree, is_normal
+from patchbag.neighbors.ball_tree import grow_ball_tree, is_normal, two_means
 from patchbag.neighbors.divergences import GENERATORS
 from patchbag.neighbors.forms import Form, Points
-from patchbag.neighbors.geodesic import ball_holds_all_near, ball_is_beyond
+from patchbag.neighbors.geodesic import ball_holds_all_near, ball_is_beyond, walk
 from patchbag.neighbors.leaf_search import gather_leaves, search_leaves
 from patchbag.neighbors.sampling import draw_sample, expected_rank
 from patchbag.neighbors.tree_search import search_tree
-from patchbag.neighbors.trees import Tree
+from patchbag.neighbors.trees import Tree, as_query, measure
 from patchbag.neighbors.vantage_tree import grow_vantage_tree
 
 SIDES = {"right": 0.0, "left": 1.0, "symmetric": 0.5, "mixed": 0.25}
@@ -35,6 +36,12 @@ def draw(name: str, n: int, d: int, seed: int = 0, clusters: int = 25) -> np.nda
 
 def seed() -> np.random.RandomState:
     return np.random.RandomState(0)
+
+
+@njit
+def set_seed(number: int) -> None:
+    """Of the random numbers of compiled loops, which are others than NumPy's."""
+    np.random.seed(number)  # noqa: NPY002
 
 
 def grow(kind: str, points: Points) -> Tree:
@@ -125,6 +132,49 @@ def test_the_walk_on_the_geodesic_is_short():
             known = (codes, weights, split, queries.phi[i], queries.constant[i], tree.phi[node], tree.h[node])
             steps.append(ball_is_beyond(*known, to_center, tree.outer[node], limit, 1e-12)[1])
     assert np.mean([s for s in steps if s]) < 3
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", [name for name, generator in GENERATORS.items() if generator.code is not None])
+def test_a_point_as_a_query_is_the_query_of_its_row(name, side):
+    X = draw(name, 40, 5)
+    points = Points.prepare(Form(GENERATORS[name], SIDES[side]), X)
+    phi, constant = points.form.queries(X, X)
+    psi, conjugate = points.form.points(X)
+    codes, weights, split, mu, _ = points.space
+    for i in range(len(X)):
+        found = np.empty(psi.shape[1])
+        offset, dual, by_codes = as_query(points.space, psi[i] - mu, found)
+        np.testing.assert_allclose(found, phi[i], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose([offset, dual], [constant[i] - phi[i] @ mu, conjugate[i]], atol=1e-9)
+        np.testing.assert_allclose(by_codes, walk(codes, weights, split, phi[i], phi[i], 0.0)[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", [name for name, generator in GENERATORS.items() if generator.code is not None])
+def test_iterations_end_where_every_point_is_nearer_to_the_centroid_of_its_own_half(name, side):
+    points = Points.prepare(Form(GENERATORS[name], SIDES[side]), draw(name, 1500, 6), dtype=np.float64)
+    vectors, order = points.vectors.copy(), np.arange(1500)
+    set_seed(0)
+    middle = two_means(points.space, vectors, points.bias.copy(), order, 0, 1500, 100, np.empty(1500))
+    assert 0 < middle < 1500
+    np.testing.assert_array_equal(vectors, points.vectors[order])
+    found = np.empty((2, 1500))
+    for half, of in enumerate((slice(middle), slice(middle, None))):
+        measure(points.space, vectors, points.bias[order], 0, 1500, vectors[of].mean(axis=0), found[half])
+    assert np.all((found[0] <= found[1] + 1e-12) == (np.arange(1500) < middle))
+
+
+def test_the_second_seed_is_far_from_the_first():
+    """Two clusters of very different sizes, far apart: by divergence both get a seed, at random hardly ever."""
+    X = np.random.default_rng(0).normal(size=(400, 3)) * 1e-3
+    X[:20] += 5
+    points = Points.prepare(Form(GENERATORS["squared_euclidean"]), X)
+    set_seed(0)
+    for _ in range(20):
+        vectors, bias, order = points.vectors.copy(), points.bias.copy(), np.arange(400)
+        middle = two_means(points.space, vectors, bias, order, 0, 400, 0, np.empty(400, np.float32))
+        assert set(order[:middle]) in (set(range(20)), set(range(20, 400)))
 
 
 def test_leaves_hold_every_point_once_and_their_balls_cover_them():

@@ -50,8 +50,8 @@ class Graph(NamedTuple):
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, inline="always")
 def score(vectors: Any, bias: Any, at: Any, centred: Any) -> Any:  # pragma: no cover - compiled
-    total = vectors[at, 0] * centred[0]
-    for j in range(1, centred.shape[0]):
+    total = vectors.dtype.type(0)
+    for j in range(centred.shape[0]):
         total += vectors[at, j] * centred[j]
     return bias[at] - total
 

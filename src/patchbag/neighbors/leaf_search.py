@@ -105,8 +105,8 @@ def _spreads(vectors: Any, start: Any, stop: Any, psi: Any, metric: Any, out: An
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _squared_distance(a: Any, b: Any, weights: Any) -> Any:  # pragma: no cover - compiled
-    total = weights[0] * (a[0] - b[0]) * (a[0] - b[0])
-    for j in range(1, a.shape[0]):
+    total = weights.dtype.type(0)
+    for j in range(a.shape[0]):
         total += weights[j] * (a[j] - b[j]) * (a[j] - b[j])
     return total
 

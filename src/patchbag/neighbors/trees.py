@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.coordinates import pull_inside, value_and_slope
+from patchbag.neighbors.coordinates import LOG_SUM, pull_inside, value_and_slope
 from patchbag.neighbors.forms import Points
-from patchbag.neighbors.geodesic import walk
 
 
 class Tree(NamedTuple):
@@ -65,22 +64,30 @@ class Tree(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def as_query(space: Any, psi: Any, phi: Any) -> Any:  # pragma: no cover - compiled
-    """φ of a point ψ − μ, written to ``phi``; divergence minus score of whoever is compared with it, and h*(ψ).
+    """φ of a point ψ − μ, written to ``phi``; divergence minus score of whoever is compared with it, h*(ψ), and h(φ).
 
-    A point that rounding has put outside of the domain is put back, in ``psi``.
+    The last is that of the codes (``forms``).  A point that rounding has put outside of the domain is put back, in
+    ``psi``.
     """
     codes, weights, split, mu, _ = space
-    offset = 0.0
-    conjugate = 0.0
+    offset, conjugate, left, right = 0.0, 0.0, 0.0, 0.0
     for j in range(psi.shape[0]):
         half = 0 if j < split else 1
         raw = pull_inside(codes[2 + half], (psi[j] + mu[j]) / weights[half], mu[j] / weights[half])
         psi[j] = raw * weights[half] - mu[j]
         value, z = value_and_slope(codes[2 + half], raw)
         conjugate += weights[half] * value
-        offset += weights[half] * value_and_slope(codes[half], z)[0] - z * mu[j]
+        own = z * raw - value  # the generator at its slope's dual (Legendre), less another logarithm
+        offset += weights[half] * own - z * mu[j]
+        if half == 0:
+            left += own
+        else:
+            right += own
         phi[j] = z
-    return offset, conjugate
+    plain = weights[0] * (np.log(left) if codes[0] == LOG_SUM else left)
+    if split < psi.shape[0]:
+        plain += weights[1] * (np.log(right) if codes[1] == LOG_SUM else right)
+    return offset, conjugate, plain
 
 
 # reordering sums is all that fastmath is for
@@ -88,8 +95,8 @@ def as_query(space: Any, psi: Any, phi: Any) -> Any:  # pragma: no cover - compi
 def products(vectors: Any, start: int, stop: int, centred: Any, out: Any) -> None:  # pragma: no cover - compiled
     """⟨vectors[i], centred⟩ of a range of rows."""
     for i in range(start, stop):
-        total = vectors[i, 0] * centred[0]
-        for j in range(1, centred.shape[0]):
+        total = vectors.dtype.type(0)
+        for j in range(centred.shape[0]):
             total += vectors[i, j] * centred[j]
         out[i] = total
 
@@ -98,7 +105,7 @@ def products(vectors: Any, start: int, stop: int, centred: Any, out: Any) -> Non
 def measure(space: Any, vectors: Any, bias: Any, start: int, stop: int, psi: Any, out: Any) -> None:
     """Divergences of a range of points from a centre ψ − μ."""
     phi = np.empty(psi.shape[0])
-    offset, _ = as_query(space, psi, phi)
+    offset, _, _ = as_query(space, psi, phi)
     products(vectors, start, stop, (phi - space[4]).astype(vectors.dtype), out)
     for i in range(start, stop):
         out[i] = bias[i] - out[i] + offset
@@ -130,12 +137,11 @@ def bound_nodes(space: Any, vectors: Any, bias: Any, start: Any, stop: Any, psi:
     out = np.empty(bias.shape[0], vectors.dtype)
     for node in range(start.shape[0]):
         a, b = start[node], stop[node]
-        offset, conjugate[node] = as_query(space, psi[node], phi[node])
+        offset, conjugate[node], h[node] = as_query(space, psi[node], phi[node])
         products(vectors, a, b, (phi[node] - space[4]).astype(vectors.dtype), out)
         for i in range(a, b):
             out[i] = bias[i] - out[i]
         constant[node] = offset + (phi[node] * space[3]).sum()
-        h[node], _ = walk(space[0], space[1], space[2], phi[node], phi[node], 0.0)
         inner[node] = out[a:b].min() + offset if b > a else np.inf
         outer[node] = out[a:b].max() + offset if b > a else 0.0
 
