@@ -62,12 +62,14 @@ def _parts(A: np.ndarray, *_: Any) -> int:
 def _descend(scores, gram, targets, lam, start, t0, A, B):  # pragma: no cover - compiled
     """Steps on the samples of a block; ``scores (b, C)`` under the weights before it, overwritten.
 
-    Fills in A and B (b, C): after the block w = s w + X'A, and the average a = p a + q w + X'B.
+    Fills in A and B (b, C): after the block w = s w + X'A, and the average a = p a + q w + X'B.  Of many classes few
+    have a loss: a sample without any among the classes of a worker adds nothing to the samples that follow.
     """
     b, n = scores.shape
     for part in prange((n + CLASSES - 1) // CLASSES):
         lo, hi = part * CLASSES, min(n, (part + 1) * CLASSES)
         s = 1.0
+        lossy, found = np.empty(b, np.int64), 0  # samples with a loss
         for i in range(b):
             t = start + i
             decay = 1.0 - 1.0 / (t + t0)
@@ -75,19 +77,24 @@ def _descend(scores, gram, targets, lam, start, t0, A, B):  # pragma: no cover -
             rho = 2.0 / (t + 3.0)
             for c in range(lo, hi):
                 scores[i, c] *= s
-            for j in range(i):
+            for j in lossy[:found]:
                 g = gram[i, j]
                 for c in range(lo, hi):
                     scores[i, c] += g * A[j, c]
             s *= decay
+            loss = False
             for c in range(lo, hi):
                 y = 1.0 if targets[i] == c else -1.0
                 A[i, c] = eta * y if y * scores[i, c] < 1.0 else 0.0
                 B[i, c] = rho * A[i, c]
-            for j in range(i):
+                loss |= A[i, c] != 0.0
+            for j in lossy[:found]:
                 for c in range(lo, hi):
                     A[j, c] *= decay
                     B[j, c] += rho * (A[j, c] - B[j, c])
+            if loss:
+                lossy[found] = i
+                found += 1
 
 
 def multiples(start: int, t0: float, b: int) -> tuple[float, float, float]:
