@@ -80,7 +80,7 @@ def encode_images(
     path : of the ``.npy`` file
     on_error : "raise" stops at the first image that fails, "skip" leaves it out and lists it
     chunk : images of a job
-    progress : called as ``progress(done, total)`` after every job
+    progress : called as ``progress(done, total)`` for every image
 
     >>> pipeline = Categorizer("fisher").pipeline()                         # doctest: +SKIP
     >>> features, encoder = pipeline[0], pipeline[1:-1]                     # doctest: +SKIP
@@ -106,7 +106,8 @@ def encode_images(
             if len(vectors):
                 yield vectors
             if progress is not None:
-                progress(min(start + chunk, len(images)), len(images))
+                for done in range(start, min(start + chunk, len(images))):
+                    progress(done + 1, len(images))
 
     vectors = _write(path, parts(), dtype)
     return Encoded(vectors, np.array(kept, dtype=np.int64), failures)
