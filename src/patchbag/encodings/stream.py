@@ -8,7 +8,8 @@ stripes.  The file has its name only when it is complete.
 * :func:`stream_vectors` encodes bags that were described before, and may be memory-mapped, a chunk at a time.
 * :func:`encode_images` begins with the image files.  One job describes and encodes a chunk of images, so that
   descriptors stay where they are made and vectors come back: per image 33 kB in place of 450 kB (SIFT, 128 Gaussians
-  of 64 dimensions).  On a cluster this is what the caller's network card carries; nothing goes to the store.
+  of 64 dimensions).  On a cluster this is what the caller's network card carries, beside the encoder, which goes out
+  with every job; nothing goes to the store.
 
 Either way the vectors are the same bits whatever the number and kind of the workers: chunks are cut by the data alone.
 """
