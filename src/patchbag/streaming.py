@@ -29,6 +29,8 @@ from patchbag.features.extraction import FeatureExtractor, Progress
 from patchbag.runtime import runtime_context
 
 SAMPLE = 2000
+STEPS = 100_000  # samples that stochastic gradients look at, if there are few images: a tenth of scikit-learn's advice
+EPOCHS = (5, 60)
 
 
 def require_streamable(categorizer: Categorizer) -> None:
@@ -80,7 +82,8 @@ def fit_streamed(
         del bags
         found = encode_images(features, encoder, images, path, on_error=on_error, progress=progress)
         given = pipeline[-1]
-        machines = given if isinstance(given, StochasticLinearClassifier) else StochasticLinearClassifier()
+        epochs = int(np.clip(STEPS // len(found.kept), *EPOCHS))
+        machines = given if isinstance(given, StochasticLinearClassifier) else StochasticLinearClassifier(epochs=epochs)
         machines.set_params(probability=True).fit(found.vectors, labels[found.kept])
     pipeline.steps[-1] = (pipeline.steps[-1][0], machines)
     categorizer.recipe_, categorizer.classes_, categorizer.usual_ = pipeline, machines.classes_, usual
