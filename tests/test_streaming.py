@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from patchbag import Categorizer, runtime_context
+from patchbag import Categorizer, runtime_context, streaming
 from patchbag.cli import app
 from patchbag.streaming import fit_streamed
 
@@ -24,7 +24,9 @@ def small(recipe: str) -> Categorizer:
     return Categorizer(recipe).set_params(**SMALL)
 
 
-def test_a_streamed_categorizer_is_as_accurate_and_is_saved_whole(pictures, tmp_path):
+@pytest.mark.parametrize(("in_memory", "machines"), [(2 << 30, "LinearClassifier"), (0, "StochasticLinearClassifier")])
+def test_a_streamed_categorizer_is_as_accurate_and_is_saved_whole(pictures, tmp_path, monkeypatch, in_memory, machines):
+    monkeypatch.setattr(streaming, "IN_MEMORY", in_memory)
     images, labels = pictures
     half = len(images) // 2
     usual = small("fisher").fit(images[:half], labels[:half])
@@ -33,7 +35,7 @@ def test_a_streamed_categorizer_is_as_accurate_and_is_saved_whole(pictures, tmp_
     assert found.vectors.dtype == np.float16 and len(found.vectors) == half
     there = [model.score(images[half:], labels[half:]) for model in (usual, streamed)]
     assert there[1] >= there[0] - 0.05
-    assert type(streamed.recipe_[-1]).__name__ == "StochasticLinearClassifier"
+    assert type(streamed.recipe_[-1]).__name__ == machines
     judged = streamed.judge(images[half:])
     np.testing.assert_allclose(judged.probabilities.sum(axis=1), 1)
     loaded = Categorizer.load(streamed.save(tmp_path / "model"))

@@ -6,8 +6,9 @@
 1. The steps up to the vectors (projection, universal mixture) are fitted on ``SAMPLE`` images, evenly spaced.
 2. All images are described and encoded in one job each chunk (:func:`~patchbag.encodings.stream.encode_images`), on
    whatever workers the context has: descriptors are not kept, and of 100,000 images float16 vectors go to the disk.
-3. In place of the recipe's linear machines, which want all vectors at once, stochastic gradients read them in stripes
-   (:class:`~patchbag.classifiers.stochastic.StochasticLinearClassifier`, calibrated on rows that it leaves out).
+3. Up to ``IN_MEMORY`` of vectors go to the recipe's own linear machines, which want all of them at once.  More are read
+   in stripes by stochastic gradients (:class:`~patchbag.classifiers.stochastic.StochasticLinearClassifier`, calibrated
+   on rows that it leaves out).
 
 The categorizer is then like any other: it predicts, says how sure it is, and is saved as one file.
 """
@@ -29,8 +30,7 @@ from patchbag.features.extraction import FeatureExtractor, Progress
 from patchbag.runtime import runtime_context
 
 SAMPLE = 2000
-STEPS = 100_000  # samples that stochastic gradients look at, if there are few images: a tenth of scikit-learn's advice
-EPOCHS = (5, 60)
+IN_MEMORY = 2 << 30  # bytes of vectors that the recipe's own machines are given at once
 
 
 def require_streamable(categorizer: Categorizer) -> None:
@@ -81,10 +81,14 @@ def fit_streamed(
         usual = UsualBags.from_bags(bags)
         del bags
         found = encode_images(features, encoder, images, path, on_error=on_error, progress=progress)
-        given = pipeline[-1]
-        epochs = int(np.clip(STEPS // len(found.kept), *EPOCHS))
-        machines = given if isinstance(given, StochasticLinearClassifier) else StochasticLinearClassifier(epochs=epochs)
-        machines.set_params(probability=True).fit(found.vectors, labels[found.kept])
+        machines, vectors = pipeline[-1], found.vectors
+        if vectors.size * np.dtype(np.float32).itemsize <= IN_MEMORY:
+            vectors = vectors.astype(np.float32)
+        elif isinstance(machines, LinearClassifier):
+            machines = StochasticLinearClassifier()
+        if isinstance(machines, StochasticLinearClassifier):
+            machines.set_params(probability=True)
+        machines.fit(vectors, labels[found.kept])
     pipeline.steps[-1] = (pipeline.steps[-1][0], machines)
     categorizer.recipe_, categorizer.classes_, categorizer.usual_ = pipeline, machines.classes_, usual
     return found
