@@ -4,10 +4,12 @@
     python benchmarks/simulate_cluster.py DIR/scene15 [--images 1000000]
 
 The jobs of every stage (describing a chunk of images, an EM step over 16,384 descriptors, statistics and Fisher vectors
-of a chunk of bags) are run here, single-threaded, and timed.  The simulation then hands jobs out one after the other:
-the scheduler takes ``dispatch`` seconds for each (measured on jobs that do nothing, where Dask is installed), a free
-worker runs it for a time drawn from those measured, and its result comes back through the one network card of the
-caller, which adds it up.  It knows nothing of broken disks, of other users and of images of other sizes.
+of a chunk of bags) are run here, single-threaded, and timed.  Two ways are compared: descriptors come back to the
+caller's store, which sends them out again to be encoded (``train --cluster``), or one job does both and vectors come
+back (``encodings.stream.encode_images``).  The simulation hands jobs out one after the other: the scheduler takes
+``dispatch`` seconds for each (measured on jobs that do nothing, where Dask is installed), a free worker runs it for a
+time drawn from those measured, and its result comes back through the one network card of the caller, which adds it up.
+It knows nothing of broken disks, of other users and of images of other sizes.
 """
 
 from __future__ import annotations
@@ -34,27 +36,31 @@ from patchbag.mixture.em import expectation
 WORKERS = (8, 16, 32, 64, 128, 256, 512)
 BANDWIDTH = 1.25e9  # bytes a second: 10 Gbit/s
 DISPATCH = 1e-3  # seconds, where it cannot be measured
-CHUNK = 16  # images of a job
+CHUNK = 16  # images of a job that is timed
+LARGER = 4  # such jobs that are one in the simulation
 JOB = 16_384  # descriptors of a job of EM
 EM_SAMPLE, EM_STEPS = 500_000, 30
+SAMPLE = 2000  # images that the model is learned from where descriptors are not kept
 
 
 class Stage(NamedTuple):
-    """Jobs per repetition, their measured times, bytes that each sends back, and repetitions with a wait in between."""
+    """Jobs per repetition, their measured times, bytes that each sends back, repetitions with a wait in between, and
+    bytes that each is sent."""
 
     name: str
     jobs: int
     times: np.ndarray
     size: float
     repeats: int = 1
+    sent: float = 0.0
 
 
 def simulate(stage: Stage, workers: int, dispatch: float, rng: np.random.Generator) -> float:
-    """Seconds that a stage takes: jobs are handed out in order, results go through one card."""
+    """Seconds that a stage takes: jobs are handed out in order; they and their results go through one card."""
     free = [0.0] * workers
     dispatched = received = 0.0
     for seconds in rng.choice(stage.times, stage.jobs):
-        dispatched += dispatch
+        dispatched += dispatch + stage.sent / BANDWIDTH
         done = max(heapq.heappop(free), dispatched) + seconds
         heapq.heappush(free, done)
         received = max(received, done) + stage.size / BANDWIDTH
@@ -83,7 +89,8 @@ def timed(function: Any, parts: list[Any]) -> np.ndarray:
     return np.array(taken)
 
 
-def measure(folder: Path, n_images: int) -> list[Stage]:
+def measure(folder: Path, n_images: int) -> dict[str, list[Stage]]:
+    """The stages of both ways."""
     images = open_collection(folder)
     paths = [str(path) for path in np.random.default_rng(0).permutation(images.paths)[: 20 * CHUNK]]
     parts = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
@@ -105,11 +112,16 @@ def measure(folder: Path, n_images: int) -> list[Stage]:
         print(f"  {name}: {1e3 * taken.mean() / count:.1f} ms per image")
     print(f"  EM, 128 Gaussians: {1e3 * stepping.mean():.1f} ms per {JOB:,} descriptors")
     chunks = -(-n_images // CHUNK)
-    return [
-        Stage("describe", chunks, describing, CHUNK * per_image),
-        Stage("EM", -(-EM_SAMPLE // JOB), stepping, 8.0 * 128 * 129, EM_STEPS),
-        Stage("Fisher vectors", chunks, encoding, CHUNK * width * 2.0),
+    em = Stage("EM", -(-EM_SAMPLE // JOB), stepping, 8.0 * 128 * 129, EM_STEPS)
+    described, encoded = CHUNK * per_image, CHUNK * width * 2.0
+    apart = [
+        Stage("describe", chunks, describing, described),
+        em,
+        Stage("Fisher vectors", chunks, encoding, encoded, sent=described),
     ]
+    sample = Stage("describe a sample", -(-SAMPLE // CHUNK), describing, described)
+    together = Stage("describe and encode", chunks, describing + encoding, encoded)
+    return {"descriptors to the caller": apart, "vectors to the caller": [sample, em, together]}
 
 
 def main() -> None:
@@ -118,28 +130,30 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1_000_000)
     given = parser.parse_args()
     with runtime_context(n_jobs=1, seed=0):
-        stages = measure(given.folder, given.images)
+        ways = measure(given.folder, given.images)
     dispatch = measure_dispatch()
     rng = np.random.default_rng(0)
-    print(f"scheduler: {1e3 * dispatch:.2f} ms per job; {given.images:,} images:")
-    for stage in stages:
-        work = stage.jobs * stage.repeats
-        hours, moved = work * stage.times.mean() / 3600, work * stage.size / 1e9
-        print(f"  {stage.name}: {hours:.2f} core hours, {work:,} jobs, {moved:,.1f} GB to the caller")
-    ideal = sum(stage.jobs * stage.repeats * stage.times.mean() for stage in stages)
-    for larger in (1, 16):
-        print(f"jobs of {larger * CHUNK} images: workers | " + " | ".join(stage.name for stage in stages) + " | ideal")
+    print(f"scheduler: {1e3 * dispatch:.2f} ms per job; {given.images:,} images, jobs of {LARGER * CHUNK}")
+    for way, stages in ways.items():
+        print(f"{way}:")
+        for stage in stages:
+            work = stage.jobs * stage.repeats
+            hours, moved = work * stage.times.mean() / 3600, work * (stage.size + stage.sent) / 1e9
+            print(f"  {stage.name}: {hours:.2f} core hours, {moved:,.1f} GB through the caller's card")
+        ideal = sum(stage.jobs * stage.repeats * stage.times.mean() for stage in stages)
+        print("workers | " + " | ".join(stage.name for stage in stages) + " | of the ideal")
         for workers in WORKERS:
-            spent = [simulate(merge(stage, larger), workers, dispatch, rng) for stage in stages]
+            spent = [simulate(merge(stage), workers, dispatch, rng) for stage in stages]
             shown = " | ".join(f"{seconds:.0f} s" for seconds in spent)
             print(f"{workers} | {shown} | {100 * ideal / workers / sum(spent):.0f} %")
 
 
-def merge(stage: Stage, larger: int) -> Stage:
-    """The stage with so many of its jobs made one, where it has jobs enough; EM's are few and stay as they are."""
+def merge(stage: Stage) -> Stage:
+    """The stage with ``LARGER`` of its jobs made one; EM's are few and stay as they are."""
     if stage.repeats > 1:
         return stage
-    return stage._replace(jobs=-(-stage.jobs // larger), times=stage.times * larger, size=stage.size * larger)
+    size, sent = stage.size * LARGER, stage.sent * LARGER
+    return stage._replace(jobs=-(-stage.jobs // LARGER), times=stage.times * LARGER, size=size, sent=sent)
 
 
 if __name__ == "__main__":

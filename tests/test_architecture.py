@@ -35,6 +35,7 @@ ORDER = [
     ["recipes"],
     ["search"],
     ["categorizer", "evaluation"],
+    ["streaming"],
     ["report"],
     ["experiments", "demo"],
     ["page"],

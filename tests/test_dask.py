@@ -10,9 +10,12 @@ import threading
 import numpy as np
 import pytest
 from joblib import parallel_config
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
-from patchbag import BagPCA, DenseSIFT, UniversalMixture, UniversalStatistics
+from patchbag import BagPCA, DenseSIFT, FisherVector, UniversalMixture, UniversalStatistics
 from patchbag.cluster import cluster_context
+from patchbag.encodings.stream import encode_images
 from patchbag.mixture import em, statistics
 from patchbag.runtime import parallel_map
 
@@ -56,6 +59,29 @@ def test_features_em_and_statistics_are_the_same_bits(cluster, textures, monkeyp
     np.testing.assert_array_equal(there_bags.values, bags.values)
     for name in ("s0", "s1", "s2"):
         np.testing.assert_array_equal(getattr(there_sums, name), getattr(sums, name))
+
+
+def where(images):
+    return np.full((len(images), 1), os.getpid(), np.float64)
+
+
+class Whereabouts(FunctionTransformer):
+    """An encoder that tells on which worker it ran."""
+
+    def __init__(self):
+        super().__init__(where)
+
+
+def test_images_are_encoded_by_the_worker_that_describes_them(cluster, textures, tmp_path):
+    images, sift = textures[0][:12], DenseSIFT(bin_sizes=(4, 8), step=6)
+    steps = UniversalStatistics(UniversalMixture(4, random_state=0)), FisherVector()
+    encoder = make_pipeline(*steps).fit(sift.fit_transform(images[:6]))
+    here = encode_images(sift, encoder, images, tmp_path / "here.npy", chunk=3)
+    with parallel_config("dask"):
+        there = encode_images(sift, encoder, images, tmp_path / "there.npy", chunk=3)
+        workers = encode_images(sift, Whereabouts(), images, tmp_path / "who.npy", chunk=3, dtype=np.float64).vectors
+    np.testing.assert_array_equal(there.vectors, here.vectors)
+    assert os.getpid() not in workers and len(np.unique(workers)) == 2
 
 
 def test_a_worker_that_is_killed_costs_time_and_nothing_else(cluster, textures, monkeypatch):

@@ -208,6 +208,15 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_worker() -> Iterator[None]:
+    """For a job that calls what would ask for workers itself; a cluster would send its parts around."""
+    from joblib import parallel_config
+
+    with parallel_config(backend="sequential"):
+        yield
+
+
 def _call(function: Callable[[J], R], caller: int, runtime: Runtime, packed: tuple[J]) -> R:
     (job,) = packed
     token = _context.set(runtime)  # threads and processes start without it

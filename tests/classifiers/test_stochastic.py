@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.svm import LinearSVC
 
-from patchbag import StochasticLinearClassifier
+from patchbag import StochasticLinearClassifier, storage
 from patchbag.classifiers import stochastic
 from patchbag.classifiers.stochastic import stripes
 
@@ -98,3 +98,28 @@ def test_numbers_that_are_not_finite_are_named(samples):
     X[3, 3] = np.nan
     with pytest.raises(ValueError, match="not finite"):
         StochasticLinearClassifier(1e-3).fit(X, y)
+
+
+def test_probabilities_are_those_of_rows_that_were_left_out(tmp_path):
+    rng = np.random.default_rng(1)
+    y = np.arange(6000) % 3
+    X = (np.eye(12)[y] + 0.6 * rng.normal(size=(6000, 12))).astype(np.float16)  # classes overlap
+    model = StochasticLinearClassifier(1e-3, probability=True, random_state=0).fit(X[:3000], y[:3000])
+    p, right = model.predict_proba(X[3000:]), model.predict(X[3000:]) == y[3000:]
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (p.argmax(axis=1) == model.predict(X[3000:])).all()
+    assert 0.7 < right.mean() < 0.95 and abs(p.max(axis=1).mean() - right.mean()) < 0.03
+    held = model.predict_set(X[3000:], 0.95)[np.arange(3000), y[3000:]]
+    assert 0.93 < held.mean() < 0.97
+    assert model.left_out_.own.shape == (600,) and model.t_ == 5 * 2400 + 600
+    assert np.median(model.typicality(X[3000:])) > 0.4 and model.typicality(np.zeros((1, 12)))[0] < 0.2
+    loaded = storage.load(storage.save(model, tmp_path / "m"))
+    np.testing.assert_array_equal(loaded.predict_proba(X[:9]), model.predict_proba(X[:9]))
+
+
+def test_without_probability_all_rows_are_learned_from_and_nothing_is_said_of_them(samples):
+    X, y = samples
+    model = StochasticLinearClassifier(1e-3, random_state=0).fit(X, y)
+    assert model.t_ == 5 * 600 and not hasattr(model, "predict_proba")
+    with pytest.raises(ValueError, match="probability=True"):
+        model.set_params(probability=True).predict_proba(X)

@@ -19,7 +19,12 @@ Rows may be a memory-mapped array, of float16 too, or sparse: each is read once 
 neighbouring rows from all over the data, and never all of them are in memory.  ``partial_fit`` takes what comes.
 
 **λ** = ``"auto"`` is chosen on a sample of ``TUNING`` rows: from the largest of ``LAMBDAS`` on while left-out accuracy
-rises.  Cost: 3 · N · D · C multiplications per epoch for dense rows; sparse rows save those of their zeros, and updates
+rises.
+
+**Probabilities** (``probability=True``): up to ``LEFT_OUT`` rows, a fifth at most, are left out of all epochs.  Their
+scores give the temperature, the sets and the typicality (:mod:`.confidence`); then they are learned from as well.
+
+Cost: 3 · N · D · C multiplications per epoch for dense rows; sparse rows save those of their zeros, and updates
 those of classes without a loss.
 """
 
@@ -30,103 +35,31 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numba import prange
 from scipy import sparse
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
+from patchbag.classifiers.confidence.temperature import fit_temperature
+from patchbag.classifiers.stochastic_steps import descend, multiples, sparse_scores, sparse_update
 from patchbag.classifiers.targets import one_column_a_class, one_machine_a_class
 from patchbag.declared import Declared, floats, integer, labels, real, size
 from patchbag.records import require_finite
 from patchbag.registry import storable
-from patchbag.runtime import check_random_state, parallel_njit, runtime_context
+from patchbag.runtime import check_random_state, runtime_context
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
 TUNING = 5000
 BLOCK = (32, 64)  # samples, as many as classes within these limits
 STRIPE = 64  # neighbouring rows that are read together
 CHUNK = 32  # stripes
-CLASSES = 64  # that a worker of the compiled loops takes together
 THREADED = 1 << 23  # multiplications of a block from which on threads gain more than their meetings cost
 SMALLEST = 1e-9
+LEFT_OUT = 5000  # rows that tell how sure to be
 DENSE = 0.05  # share of entries from which on a dense product is the faster one
-
-
-def _parts(A: np.ndarray, *_: Any) -> int:
-    """Of the classes, each for one worker."""
-    return -(-A.shape[1] // CLASSES)
-
-
-@parallel_njit(turns=_parts, cache=True, nogil=True)
-def _descend(scores, gram, targets, lam, start, t0, A, B):  # pragma: no cover - compiled
-    """Steps on the samples of a block; ``scores (b, C)`` under the weights before it, overwritten.
-
-    Fills in A and B (b, C): after the block w = s w + X'A, and the average a = p a + q w + X'B.
-    """
-    b, n = scores.shape
-    for part in prange((n + CLASSES - 1) // CLASSES):
-        lo, hi = part * CLASSES, min(n, (part + 1) * CLASSES)
-        s = 1.0
-        for i in range(b):
-            t = start + i
-            decay = 1.0 - 1.0 / (t + t0)
-            eta = 1.0 / (lam * (t + t0))
-            rho = 2.0 / (t + 3.0)
-            for c in range(lo, hi):
-                scores[i, c] *= s
-            for j in range(i):
-                g = gram[i, j]
-                for c in range(lo, hi):
-                    scores[i, c] += g * A[j, c]
-            s *= decay
-            for c in range(lo, hi):
-                y = 1.0 if targets[i] == c else -1.0
-                A[i, c] = eta * y if y * scores[i, c] < 1.0 else 0.0
-                B[i, c] = rho * A[i, c]
-            for j in range(i):
-                for c in range(lo, hi):
-                    A[j, c] *= decay
-                    B[j, c] += rho * (A[j, c] - B[j, c])
-
-
-def multiples(start: int, t0: float, b: int) -> tuple[float, float, float]:
-    """s, p and q of :func:`_descend`."""
-    s, p, q = 1.0, 1.0, 0.0
-    for t in range(start, start + b):
-        s *= 1.0 - 1.0 / (t + t0)
-        rho = 2.0 / (t + 3.0)
-        p, q = (1 - rho) * p, (1 - rho) * q + rho * s
-    return s, p, q
-
-
-@parallel_njit(turns=_parts, cache=True, nogil=True)
-def _sparse_scores(scores, data, indices, starts, V):  # pragma: no cover - compiled
-    """Add X V to ``scores (b, C)``, for ``V (D, C)``."""
-    n = V.shape[1]
-    for part in prange((n + CLASSES - 1) // CLASSES):
-        lo, hi = part * CLASSES, min(n, (part + 1) * CLASSES)
-        for i in range(starts.shape[0] - 1):
-            row = scores[i, lo:hi]
-            for p in range(starts[i], starts[i + 1]):
-                weight = V[indices[p], lo:hi]
-                for c in range(hi - lo):
-                    row[c] += data[p] * weight[c]
-
-
-@parallel_njit(turns=_parts, cache=True, nogil=True)
-def _sparse_update(A, V, B, U, data, indices, starts):  # pragma: no cover - compiled
-    """Add X'A to V and X'B to U, for the classes that have something to add."""
-    n = V.shape[1]
-    for part in prange((n + CLASSES - 1) // CLASSES):
-        lo, hi = part * CLASSES, min(n, (part + 1) * CLASSES)
-        for i in range(starts.shape[0] - 1):
-            for c in range(lo, hi):
-                if A[i, c] != 0:
-                    a, b = A[i, c], B[i, c]
-                    for p in range(starts[i], starts[i + 1]):
-                        V[indices[p], c] += data[p] * a
-                        U[indices[p], c] += data[p] * b
 
 
 def stripes(n: int, random: Any, rows: int = STRIPE * CHUNK) -> Iterator[np.ndarray]:
@@ -139,19 +72,21 @@ def stripes(n: int, random: Any, rows: int = STRIPE * CHUNK) -> Iterator[np.ndar
 
 
 @storable
-class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
+class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Linear support vector machines by averaged stochastic gradient descent.
 
     Parameters
     ----------
     alpha : λ, weight of the squared weights; "auto" chooses it on a sample
     epochs : times that ``fit`` looks at every sample
+    probability : whether ``fit`` learns to say how sure it is: ``predict_proba``, ``predict_set``, ``typicality``
     random_state : seed of the order of the samples
 
     Attributes
     ----------
     classes_ (C,), coef_ (C, D) averaged, intercept_ (C,); one row for two classes
     alpha_ : λ;  t_ : samples looked at so far
+    temperature_, left_out_ : what left-out rows say of new ones, with ``probability``
 
     >>> X = np.random.default_rng(0).normal(size=(300, 4)).astype("float16")
     >>> StochasticLinearClassifier(1e-3, random_state=0).fit(X, X[:, 0] > 0).score(X, X[:, 0] > 0) > 0.95
@@ -161,6 +96,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "epochs": [Interval(Integral, 1, None, closed="left")],
+        "probability": ["boolean"],
         "random_state": ["random_state"],
     }
 
@@ -169,6 +105,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         "n_features_in_": size("d"),
         "alpha_": real(low=0),
         "t_": integer(low=0),
+        "temperature_": real(low=0, optional=True),
         "weights_": floats("d + 1", "machines"),
         "averages_": floats("d + 1", "machines"),
         "factors_": floats(3),
@@ -177,9 +114,12 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
     }
     _check_stored = staticmethod(one_machine_a_class)
 
-    def __init__(self, alpha: float | str = "auto", *, epochs: int = 5, random_state: Any = None) -> None:
+    def __init__(
+        self, alpha: float | str = "auto", *, epochs: int = 5, probability: bool = False, random_state: Any = None
+    ) -> None:
         self.alpha = alpha
         self.epochs = epochs
+        self.probability = probability
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -195,9 +135,24 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         random = check_random_state(self.random_state)
         self._begin(np.unique(y), X.shape[1], self.alpha if self.alpha != "auto" else self._tune(X, y, random))
         codes = np.searchsorted(self.classes_, y)
+        n = len(codes)
+        aside = np.zeros(n, bool)
+        self.temperature_: float | None = None
+        self.left_out_ = None
+        if self.probability:
+            aside[random.permutation(n)[: min(LEFT_OUT, n // 5)]] = True
         for _ in range(self.epochs):
-            for rows in stripes(X.shape[0], random):
+            for rows in stripes(n, random):
+                rows = rows[~aside[rows]]
                 self._learn(X[rows], codes[rows], random)
+        self._end()
+        return self._learn_how_sure(X, codes, np.flatnonzero(aside), random) if aside.any() else self
+
+    def _learn_how_sure(self, X: Any, codes: np.ndarray, aside: np.ndarray, random: Any) -> Self:
+        scores = one_column_a_class(self.decision_function(X[aside])).astype(np.float64)
+        self.temperature_ = temperature = fit_temperature(scores, codes[aside])
+        self.left_out_ = LeftOut.from_scores(scores, codes[aside], temperature)
+        self._learn(X[aside], codes[aside], random)
         return self._end()
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -262,7 +217,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         V, U = self.weights_[:-1], self.averages_[:-1]
         if sparse.issparse(X) and X.nnz < DENSE * b * X.shape[1]:
             scores = np.zeros((b, n), np.float32)
-            _sparse_scores(scores, X.data, X.indices, X.indptr, V)
+            sparse_scores(scores, X.data, X.indices, X.indptr, V)
             gram = (X @ X.T).toarray()
         else:
             full = X.toarray() if sparse.issparse(X) else X
@@ -270,7 +225,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         scores = (scores + self.weights_[-1]) * w
         both = np.empty((b, 2 * n), np.float32)
         A, B = both[:, :n], both[:, n:]
-        _descend(scores, gram + 1, codes, self.alpha_, self.t_, t0, A, B)
+        descend(scores, gram + 1, codes, self.alpha_, self.t_, t0, A, B)
         s, p, q = multiples(self.t_, t0, b)
         after, v, u = w * s, p * v + q * w, p * u
         # V gets X'A / after; the average, a multiple v of the V that was, must not get it a second time
@@ -278,7 +233,7 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
         B -= v * A
         B /= u
         if sparse.issparse(X):
-            _sparse_update(A, V, B, U, X.data, X.indices, X.indptr)
+            sparse_update(A, V, B, U, X.data, X.indices, X.indptr)
         else:
             more = X.T @ both
             V += more[:, :n]
@@ -313,6 +268,20 @@ class StochasticLinearClassifier(ClassifierMixin, BaseEstimator):
             scores[start : start + part.shape[0]] = part @ self.coef_.T + self.intercept_
         require_finite(scores, "the scores")
         return scores if scores.shape[1] > 1 else scores[:, 0]
+
+    def _calibrated(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "coef_")
+        if (temperature := getattr(self, "temperature_", None)) is None:
+            raise ValueError("how sure to be was not learned: fit with probability=True")
+        return temperature * one_column_a_class(self.decision_function(X)).astype(np.float64)
+
+    @available_if(lambda self: self.probability)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(n, C) calibrated probability of each class, in the order of ``classes_``."""
+        return np.asarray(softmax(self._calibrated(X), axis=1))
+
+    def _strangeness(self, X: Any) -> np.ndarray:
+        return energy(self._calibrated(X))[None]
 
     def predict(self, X: Any) -> np.ndarray:
         best = one_column_a_class(self.decision_function(X)).argmax(axis=1)

@@ -48,6 +48,14 @@ def train(
     settings: SetOption = None,
     jobs: JobsOption = -1,
     cluster: ClusterOption = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="For more images than fit into memory: descriptors are not kept, one vector per image goes to a "
+            "temporary file. With recipes such as fisher, words or deep-fisher.",
+        ),
+    ] = False,
     device: DeviceOption = "cpu",
     cache: CacheOption = True,
     max_pixels: PixelsOption = None,
@@ -66,18 +74,40 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = make_categorizer(recipe, features, settings, seed)
-    with machine(jobs, cache, device=device, cluster=cluster), settings_to_blame(settings):
-        name_duplicates(found.labelled())
-        images, described = describe_labelled(
-            found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
-        )
-        with screen.working(f"training {recipe} on {len(images)} images of {len(images.classes)} classes"):
-            categorizer.fit(described.bags, images.labels)
+    if stream:
+        from patchbag.streaming import require_streamable
+
+        require_streamable(categorizer)
+    with machine(jobs, cache and not stream, device=device, cluster=cluster), settings_to_blame(settings):
+        if stream:
+            images = train_streamed(found, categorizer)
+        else:
+            name_duplicates(found.labelled())
+            images, described = describe_labelled(
+                found, categorizer.pipeline()["features"], unlabelled=categorizer.takes_unlabelled
+            )
+            with screen.working(f"training {recipe} on {len(images)} images of {len(images.classes)} classes"):
+                categorizer.fit(described.bags, images.labels)
     categorizer.save(output)
     size = output.stat().st_size / 1e6
     bare = len(images.unlabelled())
     many = f"{len(images)} images" + (f" ({bare} of them without a label)" if bare else "")
     screen.result(f"{output}: {recipe}, {many}, {len(images.classes)} classes, {size:.1f} MB")
+
+
+def train_streamed(found: Any, categorizer: Any) -> Any:
+    """Train on the labelled images of a collection; gives those that could be read."""
+    from patchbag.runtime import store_folder
+    from patchbag.streaming import fit_streamed
+
+    images = found.labelled()
+    for remark in images.remarks:
+        screen.say(remark, "yellow")
+    vectors = store_folder() / "vectors.npy"  # of this command, and deleted with it
+    with screen.reporting("describing images") as progress:
+        made = fit_streamed(categorizer, images.paths, images.labels, vectors, on_error="skip", progress=progress)
+    screen.list_failures(made.failures, len(images))
+    return images[made.kept]
 
 
 @app.command()

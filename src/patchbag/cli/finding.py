@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from patchbag.cli import screen
 
@@ -185,7 +185,19 @@ def count(number: int, what: str) -> str:
 KINDS = {"identical": "the same file", "whole": "the same picture", "part": "a part or larger view"}
 
 
-def describe_group(paths: list[str], group: list[int], pairs: list[Any]) -> list[tuple[str, str]]:
+class Copy(NamedTuple):
+    """An image of a group of copies: its path, its size, and what it is to another one; the first is the largest."""
+
+    image: str
+    width: int
+    height: int
+    kind: str | None = None
+
+    def caption(self) -> str:
+        return f"{f'{KINDS[self.kind]}, ' if self.kind else ''}{self.width}×{self.height}"
+
+
+def describe_group(paths: list[str], group: list[int], pairs: list[Any]) -> list[Copy]:
     """The images of a group, the largest picture first, and what each of the others is to another one of the group."""
     from patchbag.images import load_image
 
@@ -195,9 +207,5 @@ def describe_group(paths: list[str], group: list[int], pairs: list[Any]) -> list
     for pair in pairs:
         if pair.first in sizes:
             for row in (pair.first, pair.second):
-                kinds.setdefault(row, KINDS[pair.kind])
-    rows = []
-    for place, row in enumerate(order):
-        what = "" if place == 0 else f"{kinds[row]}, "
-        rows.append((paths[row], f"{what}{sizes[row][0]}×{sizes[row][1]}"))
-    return rows
+                kinds.setdefault(row, pair.kind)
+    return [Copy(paths[row], *sizes[row], kind=kinds[row] if row != order[0] else None) for row in order]

@@ -130,17 +130,18 @@ def duplicates(
     with screen.reporting("comparing images") as progress:
         groups, pairs = find_duplicates(found, progress)
     shown = [describe_group(found.paths, group, pairs) for group in groups]
-    for rows in shown:
+    captions = [[(copy.image, copy.caption()) for copy in copies] for copies in shown]
+    for copies, rows in zip(shown, captions):
         if as_json:
-            print(json.dumps({"images": [path for path, _ in rows], "kinds": [kind for _, kind in rows]}))
+            print(json.dumps({"images": [copy._asdict() for copy in copies]}))
         elif screen.out.is_terminal:
             print_table("", rows, "is", thumbnails)
         else:
-            print("\t".join(path for path, _ in rows))
+            print("\t".join(copy.image for copy in copies))
     if page is not None and shown:
         from patchbag.search.page import write_page
 
-        screen.say(f"page: {write_page(page, f'{folder.resolve().name}, copies', shown)}")
+        screen.say(f"page: {write_page(page, f'{folder.resolve().name}, copies', captions)}")
     extra = sum(len(group) - 1 for group in groups)
-    copies = f"{extra:,} {'copy' if extra == 1 else 'copies'} of {count(len(groups), 'picture')}"
-    screen.say(f"{copies if groups else 'no copies'} among {count(len(found), 'image')}")
+    counted = f"{extra:,} {'copy' if extra == 1 else 'copies'} of {count(len(groups), 'picture')}"
+    screen.say(f"{counted if groups else 'no copies'} among {count(len(found), 'image')}")

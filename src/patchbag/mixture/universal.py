@@ -17,7 +17,7 @@ from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.records import require_finite
-from patchbag.runtime import check_random_state
+from patchbag.runtime import check_random_state, one_blas_thread
 
 
 class UniversalStatistics(TransformerMixin, BaseEstimator):
@@ -79,7 +79,9 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
         mixture.set_params(n_components=mixture.resolve_components(bags))
         rows = bags.sample(mixture.max_samples or int(bags.offsets[-1]), check_random_state(mixture.random_state))
         sample = Bags(rows, [0, len(rows)])
-        self.mixture_ = mixture.fit(project(sample, self.projection_))
+        with one_blas_thread():
+            sample = project(sample, self.projection_)
+        self.mixture_ = mixture.fit(sample)
         return self
 
     def transform(self, X: Any) -> Statistics:

@@ -18,6 +18,10 @@ section { display: grid; gap: 14px; grid-template-columns: repeat(auto-fill, min
 figure { margin: 0 } img { width: 100%; aspect-ratio: 1; object-fit: contain; border-radius: 6px; background: #eef2f6 }
 figcaption { font-size: 13px; overflow-wrap: anywhere } small { color: #5b6876 }
 .query img { outline: 3px solid #2b66b1 }
+@media (prefers-color-scheme: dark) {
+  body { color: #dbe2ea; background: #12181f } section { background: #1b232c; border-color: #2f3a46 }
+  img { background: #0e1318 } small { color: #93a1b0 } .query img { outline-color: #6ea8f0 }
+}
 """
 
 
