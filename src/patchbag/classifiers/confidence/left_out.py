@@ -10,8 +10,9 @@ labels, so that with few of them sets are a little too large rather than too sma
 
 **Typicality** is a p-value of the hypothesis that an image is of the classes seen: the share of left-out training
 images that are as strange as it.  Strangeness is measured by numbers that are larger for stranger images: the energy
-:math:`-\ln \sum_c \exp(a\,s_c)` of the calibrated scores, and in a Gaussian process the share of its prior variance
-that the training images leave.  Each is turned into its own p-value p_j, and the p-values together into the statistic
+:math:`-\ln \sum_c \exp(a\,s_c)` of the calibrated scores, which says how much they look like those of a known class,
+and the distance to the nearest mean of a class (:mod:`~patchbag.classifiers.confidence.class_means`), which also sees
+what the scores do not depend on.  Each is turned into its own p-value p_j, and the p-values together into the statistic
 :math:`-\sum_j \ln p_j` (Fisher's method), whose distribution is again that of the left-out images, so that no
 independence is needed.  Of typical images a share of α has a typicality of at most α; with n labels it cannot be below
 1 / (n + 1).
@@ -59,7 +60,9 @@ class LeftOut:
         own = softmax(known, axis=1)[np.arange(len(known)), targets[told]]
         columns = np.stack([energy(known), *(other[told] for other in others)])
         strange = np.sort(columns, axis=1)
-        return cls(np.sort(own), strange, np.sort(_together(strange, columns)))
+        # an image is as strange as itself: what `tail` adds for a new one is there already
+        among = [1.0 - np.searchsorted(known, each, side="left") / len(known) for known, each in zip(strange, columns)]
+        return cls(np.sort(own), strange, np.sort(-np.sum(np.log(among), axis=0)))
 
     def threshold(self, coverage: float) -> float:
         """The least probability of a class in a set that holds the true one with probability ``coverage``."""
@@ -68,7 +71,8 @@ class LeftOut:
 
     def typicality(self, columns: np.ndarray) -> np.ndarray:
         """(m,) p-values of images with statistics ``columns (s, m)``."""
-        return tail(self.together, _together(self.strange, columns))
+        apart = [tail(known, new) for known, new in zip(self.strange, columns)]
+        return tail(self.together, -np.sum(np.log(apart), axis=0))
 
 
 def energy(scores: np.ndarray) -> np.ndarray:
@@ -80,10 +84,6 @@ def tail(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Share of the values of a sample, one more among them, that are at least as large."""
     n = len(ascending)
     return (1.0 + n - np.searchsorted(ascending, values, side="left")) / (n + 1.0)
-
-
-def _together(strange: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    return -np.sum([np.log(tail(known, new)) for known, new in zip(strange, columns)], axis=0)
 
 
 class SaysHowSure:

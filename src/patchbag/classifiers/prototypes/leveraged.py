@@ -15,7 +15,8 @@ between an image's own class and the others, so that they are about ±1, and
 :mod:`~patchbag.classifiers.confidence.temperature` does the rest.
 
 **Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality looks at
-the mean distance of those that vote too, beside the scores.
+the distance to the nearest mean of a class too (:mod:`~patchbag.classifiers.confidence.class_means`), of its prototypes
+alone, for no other image is kept.  Of similarities, those of an image with itself are taken to be all equal.
 
 Several ``n_neighbors`` give one classifier each, whose scores are added (figure 5.13).  Each leverages all images, and
 the T images whose coefficients have the largest sum are kept for all of them: T rounds of each would keep more images,
@@ -35,8 +36,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
-from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
+from patchbag.classifiers.confidence.temperature import FOLDS, fit_temperature, left_out_folds
 from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
 from patchbag.classifiers.prototypes.edges import (
     KERNELS,
@@ -47,7 +49,7 @@ from patchbag.classifiers.prototypes.edges import (
     vote_matrix,
 )
 from patchbag.classifiers.prototypes.losses import LOSSES
-from patchbag.classifiers.prototypes.panel import Panel, Voter
+from patchbag.classifiers.prototypes.panel import Panel, Voter, voting
 from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
@@ -83,7 +85,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "smoothing": [Interval(Real, 0, None, closed="left"), None],
         "drop_negative": ["boolean"],
         "search": [HasMethods(["fit", "kneighbors"]), None],
-        "folds": [Interval(Integral, 2, None, closed="left"), None],
+        "folds": [*FOLDS, None],
         "random_state": ["random_state"],
     }
 
@@ -99,6 +101,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "share_": real(low=0),
         "unit_": real(low=NOT_ZERO),
         "temperature_": real(low=0),
+        "norms_": floats("C", finite=False),
     }
 
     def __init__(
@@ -115,7 +118,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         smoothing: float | None = None,
         drop_negative: bool = True,
         search: Any = None,
-        folds: int | None = 3,
+        folds: int | str | None = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -167,6 +170,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         folds = [] if self.folds is None else left_out_folds(codes, self.folds, random)
         shown, far = np.full((len(candidates), m, n_classes), np.nan), np.zeros((len(candidates), m))
         pairs, metric = all_pairs(X, self.metric, self.search) if folds else (X, self.metric)
+        spread = self._scatter(X, codes)
         for train, test in folds:
             known, part = np.unique(codes[train], return_inverse=True)
             if len(known) < 2:
@@ -175,12 +179,17 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             trained = self._train(rows, part, candidates, random, metric)
             references, y = np.arange(len(train)) if is_similarity(metric) else rows, class_vectors(part, len(known))
             for number, share in enumerate(candidates):
-                panel = Panel(references, y, self._voters(trained, part, share), self._kernel, metric, self.search)
-                shown[number][np.ix_(test, known)], far[number, test] = panel.scores(queries)
+                voters = self._voters(trained, part, share)
+                panel = Panel(references, y, voters, self._kernel, metric, self.search)
+                shown[number][np.ix_(test, known)] = panel.scores(queries)
+                kept = train[voting(voters)]
+                norms = self._norms(X, kept, codes, spread)
+                far[number, test] = self._nearest(X[test], X, kept, codes[kept], norms)
         self._choose(shown, far, codes, candidates)
         trained = self._train(pairs, codes, (self.share_,), random, metric)
         voters = self._voters(trained, codes, self.share_)
-        self.prototypes_ = np.flatnonzero(np.any([coefficients.any(axis=1) for _, coefficients, _ in voters], axis=0))
+        self.prototypes_ = voting(voters)
+        self.norms_ = self._norms(X, self.prototypes_, codes, spread)
         self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
         self.labels_ = codes[self.prototypes_]
         self.neighbors_ = [int(k) for k, _, _ in voters]
@@ -261,6 +270,23 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.temperature_ = fit_temperature(scores, codes)
         self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_, far[best])
 
+    def _scatter(self, X: np.ndarray, codes: np.ndarray) -> float:
+        n_classes = len(self.classes_)
+        if self._on_similarities():
+            return scatter(np.diagonal(X), mean_norms(X, codes, n_classes), codes)
+        norms = np.sum((class_shares(codes, n_classes).T @ X) ** 2, axis=1)
+        return scatter(np.einsum("ij,ij->i", X, X), norms, codes)
+
+    def _norms(self, X: np.ndarray, kept: np.ndarray, codes: np.ndarray, spread: float) -> np.ndarray:
+        gram = X[np.ix_(kept, kept)] if self._on_similarities() else X[kept] @ X[kept].T
+        return mean_norms(gram, codes[kept], len(self.classes_), spread)
+
+    def _nearest(self, rows: np.ndarray, X: Any, kept: Any, codes: np.ndarray, norms: np.ndarray) -> np.ndarray:
+        """Distances of rows to the nearest mean of the prototypes of a class, which are rows or columns of ``X``."""
+        if self._on_similarities():
+            return nearest_mean(rows[:, kept], np.zeros(len(rows)), norms, codes)
+        return nearest_mean(rows @ X[kept].T, np.einsum("ij,ij->i", rows, rows), norms, codes)
+
     def _panel(self) -> Panel:
         """What votes; models that were just loaded make it when they are first asked."""
         if self._votes is None:
@@ -278,13 +304,9 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         X = validate_data(self, to_host(X), dtype=(np.float64, np.float32), reset=False)
         return X[:, self.prototypes_] if self.vectors_ is None else X
 
-    def _scores_and_distances(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._rows(X)
-        scores, far = self._panel().scores(rows)
-        return scores / self.unit_, far
-
     def _class_scores(self, X: Any) -> np.ndarray:
-        return self._scores_and_distances(X)[0]
+        rows = self._rows(X)
+        return self._panel().scores(rows) / self.unit_
 
     def votes(self, X: Any) -> np.ndarray:
         """(n, P) the vote of every prototype for the class predicted; they add up to its score (figure 4.14)."""
@@ -313,8 +335,9 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return self.classes_[np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]]
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        scores, far = self._scores_and_distances(X)
-        return np.stack([energy(self.temperature_ * scores), far])
+        rows = self._rows(X)
+        far = self._nearest(rows, self.vectors_, slice(None), self.labels_, self.norms_)
+        return np.stack([energy(self.temperature_ * self._class_scores(X)), far])
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
