@@ -29,7 +29,7 @@ def test_the_temperature_is_the_most_probable_one():
         logs = np.log(softmax(a * scores, axis=1))
         own = logs[np.arange(30), targets]
         others = (logs.sum(axis=1) - own) / (scores.shape[1] - 1)
-        return (31 * own + others).sum() / 32 - 0.5 * (np.log(a / typical) / 0.5) ** 2
+        return (30.75 * own + 0.75 * others).sum() / 31.5 - 0.5 * (np.log(a / typical) / 0.5) ** 2
 
     assert log_density(found) > max(log_density(1.02 * found), log_density(found / 1.02))
 

@@ -10,8 +10,9 @@ rule.  What both classifiers share is here: the number of rounds and calibration
 gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).  A share of
 few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.
 
-**Probabilities.**  Scores have no unit of their own.  Those of left-out images are divided by half the mean difference
-between an image's own class and the others, so that they are about ±1, and
+**Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
+can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and
+by half the mean difference between own and other classes of left-out images, so that they are about ±1;
 :mod:`~patchbag.classifiers.confidence.temperature` does the rest.
 
 **Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality looks at
@@ -181,7 +182,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             for number, share in enumerate(candidates):
                 voters = self._voters(trained, part, share)
                 panel = Panel(references, y, voters, self._kernel, metric, self.search)
-                shown[number][np.ix_(test, known)] = panel.scores(queries)
+                shown[number][np.ix_(test, known)] = panel.scores(queries) / panel.mass
                 kept = train[voting(voters)]
                 norms = self._norms(X, kept, codes, spread)
                 far[number, test] = self._nearest(X[test], X, kept, codes[kept], norms)
@@ -196,7 +197,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.coefficients_ = np.stack([coefficients[self.prototypes_] for _, coefficients, _ in voters])
         self.widths_ = [width for _, _, width in voters]
         self._votes = None
-        self._panel()
+        mass = self._panel().mass
+        self.unit_ *= 1.0 if self.left_out_ is None else mass
         return self
 
     def _candidates(self) -> tuple[float, ...]:

@@ -53,8 +53,10 @@ class Panel:
     ) -> None:
         self.y, self.kernel = y, kernel
         self.members: list[tuple[Voter, np.ndarray, Any]] = []
+        self.mass = 0.0  # how much the prototypes that are asked would say, were all kernel values 1
         for voter in voters:
             kept = np.flatnonzero(voter.coefficients.any(axis=1))
+            self.mass += min(voter.n_neighbors, len(kept)) * float(np.abs(voter.coefficients[kept]).mean())
             self.members.append((voter, kept, make_search(search, metric).fit(references[kept])))
 
     def strengths(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
