@@ -54,11 +54,7 @@ from patchbag.device import lies_elsewhere, like, product, to_host
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
-C_GRID = (
-    10.0,
-    1.0,
-    100.0,
-)  # the first where several are as accurate: at 1 scores of few images change with their number
+C_GRID = (10.0, 1.0, 100.0)  # the first of the most accurate: at 1, scores of few images change with their number
 GRAM_LIMIT = 6000
 MAX_ITER = 100_000  # of a hinge-loss machine; thousands suffice unless one row is far larger than all others
 TINY = 1e-300
@@ -289,7 +285,7 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         targets: np.ndarray,
         folds: list[Fold],
     ) -> None:
-        """Pick C by accuracy on left-out images (the first of ``C_GRID`` among equals), the temperature by its scores."""
+        """Pick C by accuracy on left-out images, the first among equals, and the temperature by its scores."""
         candidates = C_GRID if self.C == "auto" else (float(self.C),)
         self.C_, self.temperature_, self.left_out_ = candidates[0], 1.0, None
         if not folds:

@@ -12,7 +12,7 @@ few images is too few to vote: ``least`` keeps so many per class at the least, a
 
 **Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
 can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and
-by half the mean difference between own and other classes of left-out images, so that they are about ±1;
+by half the mean difference of own and other classes of left-out images, so that they are about ±1;
 :mod:`~patchbag.classifiers.confidence.temperature` does the rest.
 
 **Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality looks at
@@ -237,8 +237,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
         m, most = len(codes), self._rounds(share, codes)
-        several = len(trained) > 1 and self.chooser != "equal"
-        found, own = [], []
+        several, found, own = len(trained) > 1 and self.chooser != "equal", [], []
         for _, boosted, _ in trained:
             coefficients = np.stack([one.coefficients(m, None if several else most) for one in boosted], axis=1)
             mine = coefficients[np.arange(m), codes if coefficients.shape[1] > 1 else 0]
