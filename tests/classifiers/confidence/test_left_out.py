@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from patchbag import Bags, Channels, GaussianProcessClassifier, LinearClassifier, MulticlassLeveragedNeighbors
@@ -43,8 +44,40 @@ def test_typicality_is_the_share_of_images_that_are_as_strange():
     assert len(left_out.own) == 3  # of the last image the class was unknown
     known = energy(2.0 * scores[:3])
     np.testing.assert_allclose(left_out.strange[0], np.sort(known))
-    np.testing.assert_allclose(left_out.typicality(known[None]), [1.0, 0.75, 0.5])
-    np.testing.assert_allclose(left_out.typicality(np.array([[100.0, -100.0]])), [0.25, 1.0])
+    between = np.sort(known)[None, 1:] - 1e-9
+    np.testing.assert_allclose(left_out.typicality(between), [0.75, 0.5])
+    strangest, stranger = left_out.typicality(np.array([[known.max() + 20.0, known.max() + 25.0]]))
+    assert 0 < stranger < strangest < 0.25
+    np.testing.assert_allclose(left_out.typicality(np.array([[-100.0]])), 1.0)
+
+
+def test_strangeness_is_put_together_by_fishers_method_with_the_mean_and_deviation_of_the_others():
+    rng = np.random.default_rng(0)
+    scores, targets, far = rng.normal(size=(30, 3)), np.arange(30) % 3, rng.normal(size=30)
+    left_out = LeftOut.from_scores(scores, targets, 1.0, far)
+    columns = np.stack([energy(scores), far])
+
+    def together(column, others):
+        z = (column - others.mean(axis=1)) / others.std(axis=1)
+        return -np.log(norm.sf(z)).sum()
+
+    expected = np.sort([together(columns[:, i], np.delete(columns, i, axis=1)) for i in range(30)])
+    np.testing.assert_allclose(left_out.together, expected)
+    new = np.array([[columns[0].mean(), 9.0], [columns[1].mean() + 0.3, 9.0]])
+    found = np.array([together(each, columns) for each in new.T])
+    inside = (1 + np.sum(expected >= found[0])) / 31
+    np.testing.assert_allclose(left_out.typicality(new), [inside, np.exp(expected[-1] - found[1]) / 31])
+
+
+def test_known_images_are_flagged_as_rarely_as_promised_by_two_labels_per_class():
+    flagged = {"svm": [], "gp": []}
+    for seed in range(12):
+        x, y = points(2, seed, n_classes=8)
+        new, _ = points(40, 100 + seed, n_classes=8)
+        for kind, found in flagged.items():
+            model, rows = fitted(kind, x, y)
+            found.append(np.mean(model.typicality(rows(new)) <= 0.05))
+    assert max(np.mean(found) for found in flagged.values()) <= 0.05
 
 
 @pytest.mark.parametrize("kind", ["gp", "svm", "least-squares"])
