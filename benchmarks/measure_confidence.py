@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How sure classifiers are of few labels, and whether they notice classes never seen: many draws, on fixed vectors.
 
-    python benchmarks/bench_confidence.py FOLDER [--features deep-pooled] [--labels 2 3 5 10 50] [--half] [--keep FILE]
+    python benchmarks/measure_confidence.py FOLDER [--features deep-pooled] [--labels 2 3 5 10 50] [--half] [--keep FILE]
 
 FOLDER has a sub-folder per class.  Images are described once, at most ``--images`` per class: pooled vectors of a
 network, or Fisher vectors of gradients (64 Gaussians, learned from 500 images without their labels).  Every draw takes
@@ -147,7 +147,10 @@ def report(kind: str, n: int, vectors: np.ndarray, labels: np.ndarray, given: An
     loss = np.mean(losses, axis=0)
     more = loss[len(POWERS) // 2] - loss.min()
     text = " ".join(f"{what} {value:.1f}" if what != "size" else f"size {value:.2f}" for what, value in mean.items())
-    print(f"{kind:10s} {n:3d} per class: {text} apart {apart:.1f} loss {loss[len(POWERS) // 2]:.3f} +{more:.3f}", flush=True)
+    print(
+        f"{kind:10s} {n:3d} per class: {text} apart {apart:.1f} loss {loss[len(POWERS) // 2]:.3f} +{more:.3f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
