@@ -384,3 +384,16 @@ def test_a_categorizer_names_the_images_that_vote_and_those_that_decided(picture
     assert sum(abs(v["vote"]) for v in voters) <= 1 + 1e-9 and all(known[v["image"]] == v["label"] for v in voters)
     with pytest.raises(TypeError, match="not in LogisticRegression"):
         kept_images(make_pipeline(LogisticRegression()), paths)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_three_images_per_class_vote_alike_where_so_many_are_to_be_kept(model):
+    X, y = blobs(9, 0)
+    scarce, plain = model(5, least=25, rounds=0.5, random_state=0), model(5, rounds=0.5, random_state=0)
+    assert len(scarce.fit(X, y).prototypes_) == 9 and set(np.unique(np.abs(scarce.coefficients_))) == {1.0}
+    assert len(plain.fit(X, y).prototypes_) < 9
+    knn = model(5, rounds=1.0, chooser="equal", random_state=0).fit(X, y)
+    queries, _ = blobs(50, 1)
+    np.testing.assert_allclose(scarce.predict_proba(queries), knn.predict_proba(queries))
+    X, y = blobs(12, 0)
+    assert len(np.unique(scarce.fit(X, y).coefficients_)) > 1

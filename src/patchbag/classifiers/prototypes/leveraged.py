@@ -8,12 +8,13 @@ rule.  What both classifiers share is here: the number of rounds and calibration
 
 **Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
 gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).  A share of
-few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.
+few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then classes
+of ``SCARCE`` images, the median, or less vote alike: leverages of so few cost 1 to 20 points (COREL-1000, Caltech-101).
 
 **Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
 can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and
-by half the mean difference of own and other classes of left-out images, so that they are about ±1;
-:mod:`~patchbag.classifiers.confidence.temperature` does the rest.
+half the mean difference of own and other classes of left-out images: about ±1.  The rest does
+:mod:`~patchbag.classifiers.confidence.temperature`.
 
 **Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality looks at
 the distance to the nearest mean of a class too (:mod:`~patchbag.classifiers.confidence.class_means`), of its prototypes
@@ -58,6 +59,7 @@ from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
 
+SCARCE = 3
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
@@ -166,7 +168,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         if self.folds is None and isinstance(self.rounds, str):
             raise ValueError('rounds="auto" are chosen on images that are left out: folds must be a number')
         n_classes, m = len(self.classes_), len(X)
-        candidates = self._candidates()
+        self._chooser = "equal" if self.least and np.median(np.bincount(codes)) <= SCARCE else self.chooser
+        candidates = SHARES if isinstance(self.rounds, str) else (self.rounds,)
         random = check_random_state(self.random_state)
         folds = [] if self.folds is None else left_out_folds(codes, self.folds, random)
         shown, far = np.full((len(candidates), m, n_classes), np.nan), np.zeros((len(candidates), m))
@@ -201,9 +204,6 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.unit_ *= 1.0 if self.left_out_ is None else mass
         return self
 
-    def _candidates(self) -> tuple[float, ...]:
-        return SHARES if isinstance(self.rounds, str) else (self.rounds,)
-
     def _rounds(self, share: float, codes: np.ndarray) -> int:
         if isinstance(share, Integral):
             return int(share)
@@ -214,7 +214,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any, metric: Any
     ) -> list[_Trained]:
         counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
-        if self.chooser == "equal" and self.width != "typical":  # nothing is learned from neighbours
+        if self._chooser == "equal" and self.width != "typical":  # nothing is learned from neighbours
             distances, neighbors = np.empty((len(X), 0)), np.empty((len(X), 0), int)
         else:
             distances, neighbors = nearest_others(X, max(counts), metric, self.search)
@@ -237,7 +237,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
         m, most = len(codes), self._rounds(share, codes)
-        several, found, own = len(trained) > 1 and self.chooser != "equal", [], []
+        several, found, own = len(trained) > 1 and self._chooser != "equal", [], []
         for _, boosted, _ in trained:
             coefficients = np.stack([one.coefficients(m, None if several else most) for one in boosted], axis=1)
             mine = coefficients[np.arange(m), codes if coefficients.shape[1] > 1 else 0]
