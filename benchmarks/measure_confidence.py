@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How sure classifiers are of few labels, and whether they notice classes never seen: many draws, on fixed vectors.
 
-    python benchmarks/measure_confidence.py FOLDER [--features deep-pooled] [--labels 2 3 5 10 50] [--half] [--keep FILE]
+    python benchmarks/measure_confidence.py FOLDER [--features sift] [--labels 2 3 5 10 50] [--half] [--keep FILE]
 
 FOLDER has a sub-folder per class.  Images are described once, at most ``--images`` per class: pooled vectors of a
 network, or Fisher vectors of gradients (64 Gaussians, learned from 500 images without their labels).  Every draw takes
