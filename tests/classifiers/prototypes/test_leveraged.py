@@ -23,6 +23,7 @@ from patchbag import (
     UniversalStatistics,
 )
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
+from patchbag.classifiers.prototypes.panel import Panel, Voter
 from patchbag.classifiers.prototypes.search import FaissSearch, MetricSearch, nearest_others
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 
@@ -397,3 +398,19 @@ def test_three_images_per_class_vote_alike_where_so_many_are_to_be_kept(model):
     np.testing.assert_allclose(scarce.predict_proba(queries), knn.predict_proba(queries))
     X, y = blobs(12, 0)
     assert len(np.unique(scarce.fit(X, y).coefficients_)) > 1
+
+
+def test_scores_are_in_units_of_all_that_could_be_said(data):
+    X, y, queries, _ = data
+    fitted = MulticlassLeveragedNeighbors((3, 200), rounds=0.3, random_state=0).fit(X, y)
+    panel, literal = fitted._panel(), 0.0
+    for k, coefficients in zip(fitted.neighbors_, fitted.coefficients_):
+        kept = coefficients[coefficients.any(axis=1)]
+        literal += min(k, len(kept)) * np.abs(kept).mean()
+    assert panel.mass == pytest.approx(literal)
+    # coefficients of another scale, as folds have them, change nothing
+    louder = Panel(
+        X, np.eye(3)[[0] * len(X)], [Voter(5, np.full((len(X), 1), 7.0), None)], fitted._kernel, "euclidean", None
+    )
+    plain = Panel(X, np.eye(3)[[0] * len(X)], [Voter(5, np.ones((len(X), 1)), None)], fitted._kernel, "euclidean", None)
+    np.testing.assert_allclose(louder.scores(queries) / louder.mass, plain.scores(queries) / plain.mass)
