@@ -7,7 +7,7 @@ import pytest
 from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from patchbag.experiments import ExperimentError, load_experiment, points, run_experiment, write_results
+from patchbag.experiments import ExperimentError, answers, load_experiment, points, run_experiment, write_results
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.journal import Journal
 from patchbag.experiments.planes import CENTRES, VARIANCE, BayesRule
@@ -125,6 +125,14 @@ def test_errors_of_tables_are_kept_in_the_journal(tables, monkeypatch):
     assert len(fits) == 2 * once
 
 
+def test_half_of_the_classes_are_left_out_at_once():
+    labels = np.repeat(list("abcdefg"), 2)
+    halves = [answers._left_out({"half": True}, labels, seed) for seed in range(20)]
+    assert all(len(found) == 1 and len(set(found[0])) == 3 for found in halves)
+    assert set(np.concatenate([found[0] for found in halves])) == set("abcdefg")
+    assert [one.tolist() for one in answers._left_out({}, labels, 0)] == [[c] for c in "abcdefg"]
+
+
 def test_ranks_and_distrust_are_told_of_recipes(picture_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path))
     spec = {"name": "x", "title": "t", "data": picture_folder.name, "train_per_class": 6, "splits": 1}
@@ -134,11 +142,13 @@ def test_ranks_and_distrust_are_told_of_recipes(picture_folder, tmp_path, monkey
     assert [row["name"] for row in rows] == ["MLNN: r = 1", "MLNN: r = 2"]
     assert rows[0]["mean"] <= rows[1]["mean"] <= 100 and rows[1]["published"] == 50.0
     assert rows[0]["mean"] == pytest.approx(np.mean(list(rows[0]["classes"].values())))
-    rows = run_experiment(spec | {"kind": "distrust"}, picture_folder.parent)["runs"]
-    figures = {row["name"].removeprefix("MLNN: "): row["mean"] for row in rows}
-    assert 0 <= figures["calibration error"] <= 100 and 1 <= figures["classes per set"] <= 2
-    assert figures["accuracy"] <= figures["90 % sets that hold the class"]
     del spec["train_per_class"]
+    for half in (False, True):
+        rows = run_experiment(spec | {"kind": "distrust", "at": [3, 6], "half": half}, picture_folder.parent)["runs"]
+        assert len({row["name"] for row in rows}) == 16
+        figures = {row["name"].removeprefix("MLNN, 6 per class: "): row["mean"] for row in rows}
+        assert 0 <= figures["calibration error"] <= 100 and 1 <= figures["classes per set"] <= 2
+        assert figures["accuracy"] <= figures["90 % sets that hold the class"]
     rows = run_experiment(spec | {"kind": "calibration", "at": [2, 3]}, picture_folder.parent)["runs"]
     figures = {row["name"].removeprefix("MLNN, 3 per class: "): row["mean"] for row in rows}
     assert figures["furthest apart"] == pytest.approx(abs(figures["stated"] - figures["right"]))

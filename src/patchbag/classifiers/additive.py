@@ -47,6 +47,7 @@ class AdditiveClassifier(LinearClassifier):
     _stored: ClassVar[dict[str, Declared]] = {
         "embedding_": Part("AdditiveKernelPCA", d="d", E="E"),
         "coef_": floats("machines", "E"),
+        "means_": floats("C", "E", optional=True),
     }
 
     def __init__(
@@ -55,7 +56,7 @@ class AdditiveClassifier(LinearClassifier):
         *,
         model: str = "svm",
         C: float | str = "auto",
-        folds: int = 3,
+        folds: int | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.embedding = embedding
@@ -87,3 +88,7 @@ class AdditiveClassifier(LinearClassifier):
             tables = self._tables = score_tables(self.embedding_, self.coef_)
         scores = additive_scores(self.embedding_, self.coef_, rows, tables) + self.intercept_
         return scores if scores.shape[1] > 1 else scores[:, 0]
+
+    def _distances(self, X: Any) -> np.ndarray:
+        embedded = self.embedding_.transform(X)
+        return super()._distances(embedded.toarray() if sparse.issparse(embedded) else embedded)

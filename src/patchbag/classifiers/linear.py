@@ -38,8 +38,9 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
-from patchbag.classifiers.confidence.temperature import Fold, fit_temperature, left_out_folds
+from patchbag.classifiers.confidence.temperature import FOLDS, Fold, fit_temperature, left_out_folds
 from patchbag.classifiers.hinge import hinge_machines
 from patchbag.classifiers.targets import (
     as_labels,
@@ -48,17 +49,18 @@ from patchbag.classifiers.targets import (
     one_machine_a_class,
     one_versus_rest,
 )
-from patchbag.declared import Declared, floats, labels, real, size
+from patchbag.declared import NOT_ZERO, Declared, floats, labels, real, size
 from patchbag.device import lies_elsewhere, like, product, to_host
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
-C_GRID = (1.0, 10.0, 100.0)
+C_GRID = (10.0, 1.0, 100.0)  # the first of the most accurate: at 1, scores of few images change with their number
 GRAM_LIMIT = 6000
 MAX_ITER = 100_000  # of a hinge-loss machine; thousands suffice unless one row is far larger than all others
 TINY = 1e-300
 
 Dual = tuple[Any, np.ndarray, float]
+Scorer = Callable[[np.ndarray, float], np.ndarray]  # scores of left-out images for some classes, given C
 
 
 def _train_svm(gram: np.ndarray, C: float, max_iter: int, signs: np.ndarray) -> tuple[np.ndarray, float]:
@@ -124,13 +126,15 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     C : inverse regularisation, or ``"auto"``
     rows : ``"vectors"``; ``"similarities"`` to the training images, in ``fit`` a square matrix; or ``"shares"``,
         similarities that compete, so that the length of a row is fixed
-    folds : parts in which images are left out for calibration and C; fewer where a class has fewer images
+    folds : parts in which images are left out for calibration and C, at most; "auto" is more of them for few images
     max_iter : iterations of a machine of the SVM, which warns where it runs out of them
     random_state : seed of the folds
 
     Attributes
     ----------
     classes_ (C,), coef_ (C, d), intercept_ (C,) (one row for two classes), temperature_, C_
+    means_ (C, d), less_ (C,), deviation_ (d,) : for typicality, means of the classes, how much less far they are than
+        they look, and of the columns of similarities (else None)
     left_out_ : what left-out images say of new ones, or None
 
     >>> X = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2]])
@@ -142,7 +146,7 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "model": [StrOptions(set(DUAL))],
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "rows": [StrOptions({"vectors", "similarities", "shares"})],
-        "folds": [Interval(Integral, 2, None, closed="left")],
+        "folds": FOLDS,
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
@@ -154,8 +158,14 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "n_features_in_": size("d"),
         "temperature_": real(low=0),
         "C_": real(low=0),
+        "means_": floats("C", "d", optional=True),
+        "less_": floats("C", low=0, optional=True),
+        "deviation_": floats("d", low=NOT_ZERO, optional=True),
     }
     _check_stored = staticmethod(one_machine_a_class)
+    means_: np.ndarray | None = None  # models of version 0.1 have none
+    less_: np.ndarray | None = None
+    deviation_: np.ndarray | None = None
 
     def __init__(
         self,
@@ -163,7 +173,7 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         *,
         C: float | str = "auto",
         rows: str = "vectors",
-        folds: int = 3,
+        folds: int | str = "auto",
         max_iter: int = MAX_ITER,
         random_state: Any = None,
     ) -> None:
@@ -223,53 +233,77 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         if is_numpy_array(gram):
             gram = gram.astype(np.float64)
 
-        def left_out(train: np.ndarray, test: np.ndarray, columns: np.ndarray, C: float) -> np.ndarray:
+        def leave_out(train: np.ndarray, test: np.ndarray) -> tuple[Scorer, np.ndarray]:
             if vectors:
-                part, rows = _block(gram, train, train), _block(gram, test, train)
+                part, rows, diagonal = _block(gram, train, train), _block(gram, test, train), own[test]
             else:
                 a, b = leave_out_columns(X, train, test, self.rows == "shares")
-                part, rows = a @ a.T, b @ a.T
-            dual, intercept, response = solve(part, signs[train][:, columns], C, self.max_iter)
-            return (to_host(rows @ dual) + intercept) / response
+                part, rows, diagonal = a @ a.T, b @ a.T, np.sum(b**2, axis=1)
 
-        self._calibrate(left_out, targets, folds)
+            def scores(columns: np.ndarray, C: float) -> np.ndarray:
+                dual, intercept, response = solve(part, signs[train][:, columns], C, self.max_iter)
+                return np.asarray((to_host(rows @ dual) + intercept) / response)
+
+            classes, codes = np.unique(targets[train], return_inverse=True)
+            width = X.shape[1] if vectors else len(train)
+            norms = mean_norms(part, codes, len(classes), width * spread)
+            return scores, nearest_mean(rows, diagonal, norms, codes) / width
+
+        own = to_host(array_namespace(gram).linalg.diagonal(gram))
+        spread = scatter(own, mean_norms(gram, targets, len(self.classes_)), targets) / X.shape[1]
+        self._calibrate(leave_out, targets, folds)
         dual, intercept, response = solve(gram, signs, self.C_, self.max_iter)
         self.temperature_ /= response
         self.coef_ = to_host(like(dual, known).T @ known)
         self.coef_ = self.coef_ / deviation.astype(self.coef_.dtype)
         self.intercept_ = intercept - (0.0 if vectors else self.coef_ @ mean)
+        self._keep_means(X, targets, spread, None if vectors else deviation)
 
     def _fit_primal(self, X: np.ndarray, targets: np.ndarray, folds: list[Fold], random: Any) -> None:
         def machine(rows: Any, C: float) -> LinearSVC:
             return LinearSVC(C=C, loss="hinge", random_state=random, max_iter=10_000).fit(X[rows], targets[rows])
 
-        def left_out(train: np.ndarray, test: np.ndarray, columns: np.ndarray, C: float) -> np.ndarray:
-            return machine(train, C).decision_function(X[test])
+        def leave_out(train: np.ndarray, test: np.ndarray) -> tuple[Scorer, np.ndarray]:
+            self._keep_means(X[train], np.unique(targets[train], return_inverse=True)[1], spread)
+            return lambda columns, C: machine(train, C).decision_function(X[test]), self._distances(X[test])
 
-        self._calibrate(left_out, targets, folds)
+        norms = np.sum((class_shares(targets, len(self.classes_)).T @ X) ** 2, axis=1)
+        spread = scatter(np.einsum("ij,ij->i", X, X), norms, targets) / X.shape[1]
+        self._calibrate(leave_out, targets, folds)
         found = machine(slice(None), self.C_)
         self.coef_, self.intercept_ = found.coef_.astype(X.dtype), found.intercept_
+        self._keep_means(X, targets, spread)
 
-    def _calibrate(self, left_out: Callable[..., np.ndarray], targets: np.ndarray, folds: list[Fold]) -> None:
-        """Pick C by accuracy on left-out images (the smallest among equals) and the temperature by its scores."""
+    def _keep_means(self, X: Any, codes: np.ndarray, spread: float = 0.0, deviation: np.ndarray | None = None) -> None:
+        shares = like(class_shares(codes, int(codes.max()) + 1), X)
+        self.means_, self.deviation_ = to_host(shares.T @ X), deviation
+        self.less_ = spread / np.bincount(codes)
+
+    def _calibrate(
+        self,
+        leave_out: Callable[[np.ndarray, np.ndarray], tuple[Scorer, np.ndarray]],
+        targets: np.ndarray,
+        folds: list[Fold],
+    ) -> None:
+        """Pick C by accuracy on left-out images, the first among equals, and the temperature by its scores."""
         candidates = C_GRID if self.C == "auto" else (float(self.C),)
         self.C_, self.temperature_, self.left_out_ = candidates[0], 1.0, None
         if not folds:
             return
-        two, best = len(self.classes_) == 2, -1
-        seen = [np.unique(targets[train]) for train, _ in folds]
-        for C in candidates:
-            scores = np.full((len(targets), len(self.classes_)), np.nan)
-            for (train, test), known in zip(folds, seen):
-                found = left_out(train, test, np.array([0]) if two else known, C)
-                scores[np.ix_(test, known)] = one_column_a_class(found)
-            own = scores[np.arange(len(targets)), targets]
-            right = int(np.sum(own == np.fmax.reduce(scores, axis=1)))
-            if right > best:
-                self.C_, best, chosen = C, right, scores
-        self.temperature_ = fit_temperature(chosen, targets)
-        if np.isfinite(chosen[np.arange(len(targets)), targets]).any():
-            self.left_out_ = LeftOut.from_scores(chosen, targets, self.temperature_)
+        rows, two = np.arange(len(targets)), len(self.classes_) == 2
+        shown, far = np.full((len(candidates), len(targets), len(self.classes_)), np.nan), np.zeros(len(targets))
+        for train, test in folds:
+            known = np.unique(targets[train])
+            scores, far[test] = leave_out(train, test)
+            for each, C in zip(shown, candidates):
+                each[np.ix_(test, known)] = one_column_a_class(scores(np.array([0]) if two else known, C))
+        own = shown[:, rows, targets]
+        told = np.isfinite(own[0])
+        best = int(np.argmax(np.sum(own[:, told] == np.fmax.reduce(shown[:, told], axis=2), axis=1)))
+        self.C_ = candidates[best]
+        self.temperature_ = fit_temperature(shown[best], targets)
+        if told.any():
+            self.left_out_ = LeftOut.from_scores(shown[best], targets, self.temperature_, far)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """(n, C) scores, larger is surer; (n,) for two classes."""
@@ -291,4 +325,15 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         return softmax(one_column_a_class(self.decision_function(X)) * self.temperature_, axis=1)
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        return energy(one_column_a_class(self.decision_function(X)) * self.temperature_)[None]
+        surprise = energy(one_column_a_class(self.decision_function(X)) * self.temperature_)
+        return surprise[None] if self.means_ is None else np.stack([surprise, self._distances(X)])
+
+    def _distances(self, X: Any) -> np.ndarray:
+        """(m,) least distance to the mean of a class, per column."""
+        means = self.means_
+        if self.deviation_ is not None:
+            X, means = X / self.deviation_, means / self.deviation_
+        means = like(means, X)
+        squared = [to_host(array_namespace(X).sum(a * a, axis=1)) for a in (X, means)]
+        found = (squared[0][:, None] - 2.0 * to_host(X @ means.T) + squared[1]) / X.shape[1] - self.less_
+        return np.asarray(found.min(axis=1), dtype=float)

@@ -7,11 +7,12 @@
 class (``at``); the draw in which they are furthest apart; the logarithmic loss, and what it would be with the best
 power of all probabilities, known only afterwards.
 
-``distrust``: every class in turn is left out of training, and its images are tested with those of the others.  Of the
-images of known classes: how far stated probabilities are from how often they are right, how often a set of classes
-that should hold the true one in 90 % does, and how many are taken for unlike anything seen.  Of those of the class left
-out: how many are, how sure the classifier is of the wrong class that it must give them, and how well typicality tells
-them from the known ones (area under the curve; 50 is a guess).
+``distrust``: every class in turn is left out of training, or a random half of them at once (``half = true``), and
+their images are tested with those of the others, for so many labels per class (``at``).  Of the images of known
+classes: how far stated probabilities are from how often they are right, how often a set of classes that should hold the
+true one in 90 % does, and how many are taken for unlike anything seen.  Of those of the classes left out: how many are,
+how sure the classifier is of the wrong class that it must give them, and how well typicality tells them from the known
+ones (area under the curve; 50 is a guess).
 """
 
 from __future__ import annotations
@@ -112,36 +113,48 @@ def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, j
     return rows
 
 
+def _left_out(spec: dict[str, Any], labels: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Classes that are left out together."""
+    classes = np.unique(labels)
+    if not spec.get("half", False):
+        return [np.array([left]) for left in classes]
+    return [np.random.RandomState(seed).permutation(classes)[(len(classes) + 1) // 2 :]]
+
+
+def _distrust(model: Categorizer, bags: Any, labels: np.ndarray, n_trained: int) -> dict[str, float]:
+    """What a model says of test images, some of classes that it does not know."""
+    said, classes = model.judge(bags, COVERAGE), model.classes_.tolist()
+    new = ~np.isin(labels, classes)
+    known, p, sets = labels[~new], said.probabilities, said.sets[~new]
+    judged = score_classes(known, p[~new], classes, n_trained, {})
+    return {
+        "accuracy": judged.accuracy,
+        "calibration error": judged.calibration_error,
+        f"{100 * COVERAGE:.0f} % sets that hold the class": sets[
+            np.arange(len(known)), np.searchsorted(classes, known)
+        ].mean(),
+        "classes per set": sets.sum(axis=1).mean() / 100,
+        "known images taken for strange": np.mean(said.typicality[~new] <= STRANGE),
+        "images of a class never seen taken for strange": np.mean(said.typicality[new] <= STRANGE),
+        "probability of the wrong class that these get": p[new].max(axis=1).mean(),
+        "area under the curve, known against never seen": roc_auc_score(~new, said.typicality),
+    }
+
+
 def distrust_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
-    """Calibration, sets and images unlike all training images, each class left out in turn; all in percent."""
+    """Calibration, sets and images unlike all training images, with classes left out of training; all in percent."""
     rows: list[Row] = []
     for run, pipeline, bags, labels in _described(spec, data, progress):
-        found: dict[str, list[float]] = {}
-        for seed, train, test in _splits(spec, labels):
-            for left in np.unique(labels):
-                some = train[labels[train] != left]
-                with runtime_context(seed=seed):
-                    model = Categorizer(pipeline, random_state=seed).fit(bags[some], labels[some])
-                said = model.judge(bags[test], COVERAGE)
-                new = labels[test] == left
-                known, p = labels[test][~new], said.probabilities
-                classes = model.classes_.tolist()
-                judged = score_classes(known, p[~new], classes, len(some), {})
-                own = np.searchsorted(classes, known)
-                figures = {
-                    "accuracy": judged.accuracy,
-                    "calibration error": judged.calibration_error,
-                    f"{100 * COVERAGE:.0f} % sets that hold the class": said.sets[~new][
-                        np.arange(len(own)), own
-                    ].mean(),
-                    "classes per set": said.sets[~new].sum(axis=1).mean() / 100,
-                    "known images taken for strange": np.mean(said.typicality[~new] <= STRANGE),
-                    "images of a class never seen taken for strange": np.mean(said.typicality[new] <= STRANGE),
-                    "probability of the wrong class that these get": p[new].max(axis=1).mean(),
-                    "area under the curve, known against never seen": roc_auc_score(~new, said.typicality),
-                }
-                for what, value in figures.items():
-                    found.setdefault(what, []).append(100 * float(value))
-                progress(f"{run['name']}, without {left}: {100 * figures['accuracy']:.1f} %")
-        rows += _rows(run, found, {})
+        for n in spec["at"]:
+            found: dict[str, list[float]] = {}
+            for seed, train, test in _splits(spec | {"train_per_class": n}, labels):
+                for left in _left_out(spec, labels, seed):
+                    some = train[~np.isin(labels[train], left)]
+                    with runtime_context(seed=seed):
+                        model = Categorizer(pipeline, random_state=seed).fit(bags[some], labels[some])
+                    figures = _distrust(model, bags[test], labels[test], len(some))
+                    for what, value in figures.items():
+                        found.setdefault(what, []).append(100 * float(value))
+                    progress(f"{run['name']}, {n} per class: {found[what][-1]:.1f} % area under the curve")
+            rows += _rows(run | {"name": f"{run['name']}, {n} per class"}, found, {})
     return rows

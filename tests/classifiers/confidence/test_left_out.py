@@ -3,10 +3,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from patchbag import Bags, Channels, GaussianProcessClassifier, LinearClassifier
+from patchbag import Bags, Channels, GaussianProcessClassifier, LinearClassifier, MulticlassLeveragedNeighbors
+from patchbag.classifiers import linear
+from patchbag.classifiers.confidence.class_means import mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut, energy
+from patchbag.classifiers.confidence.temperature import left_out_folds
 from patchbag.classifiers.confidence.usual_bags import UsualBags
 
 
@@ -40,8 +44,40 @@ def test_typicality_is_the_share_of_images_that_are_as_strange():
     assert len(left_out.own) == 3  # of the last image the class was unknown
     known = energy(2.0 * scores[:3])
     np.testing.assert_allclose(left_out.strange[0], np.sort(known))
-    np.testing.assert_allclose(left_out.typicality(known[None]), [1.0, 0.75, 0.5])
-    np.testing.assert_allclose(left_out.typicality(np.array([[100.0, -100.0]])), [0.25, 1.0])
+    between = np.sort(known)[None, 1:] - 1e-9
+    np.testing.assert_allclose(left_out.typicality(between), [0.75, 0.5])
+    strangest, stranger = left_out.typicality(np.array([[known.max() + 20.0, known.max() + 25.0]]))
+    assert 0 < stranger < strangest < 0.25
+    np.testing.assert_allclose(left_out.typicality(np.array([[-100.0]])), 1.0)
+
+
+def test_strangeness_is_put_together_by_fishers_method_with_the_mean_and_deviation_of_the_others():
+    rng = np.random.default_rng(0)
+    scores, targets, far = rng.normal(size=(30, 3)), np.arange(30) % 3, rng.normal(size=30)
+    left_out = LeftOut.from_scores(scores, targets, 1.0, far)
+    columns = np.stack([energy(scores), far])
+
+    def together(column, others):
+        z = (column - others.mean(axis=1)) / others.std(axis=1)
+        return -np.log(norm.sf(z)).sum()
+
+    expected = np.sort([together(columns[:, i], np.delete(columns, i, axis=1)) for i in range(30)])
+    np.testing.assert_allclose(left_out.together, expected)
+    new = np.array([[columns[0].mean(), 9.0], [columns[1].mean() + 0.3, 9.0]])
+    found = np.array([together(each, columns) for each in new.T])
+    inside = (1 + np.sum(expected >= found[0])) / 31
+    np.testing.assert_allclose(left_out.typicality(new), [inside, np.exp(expected[-1] - found[1]) / 31])
+
+
+def test_known_images_are_flagged_as_rarely_as_promised_by_two_labels_per_class():
+    flagged = {"svm": [], "gp": []}
+    for seed in range(12):
+        x, y = points(2, seed, n_classes=8)
+        new, _ = points(40, 100 + seed, n_classes=8)
+        for kind, found in flagged.items():
+            model, rows = fitted(kind, x, y)
+            found.append(np.mean(model.typicality(rows(new)) <= 0.05))
+    assert max(np.mean(found) for found in flagged.values()) <= 0.05
 
 
 @pytest.mark.parametrize("kind", ["gp", "svm", "least-squares"])
@@ -83,16 +119,110 @@ def test_too_few_labels_say_nothing():
     assert (probit.typicality(np.ones((1, 4))) == 1).all()
 
 
+def scatter_of(x, y):
+    """s², literally."""
+    classes = np.unique(y)
+    return sum(np.sum((x[y == c] - x[y == c].mean(axis=0)) ** 2) for c in classes) / (len(y) - len(classes))
+
+
+def nearest(new, x, y, s2):
+    means = [np.sum((new - x[y == c].mean(axis=0)) ** 2, axis=1) - s2 / np.sum(y == c) for c in np.unique(y)]
+    return np.min(means, axis=0)
+
+
+def test_an_image_is_far_from_the_nearest_mean_of_a_class():
+    x, y = points(4)
+    x, y = x[:-3], y[:-3]
+    gram, own = x @ x.T, np.sum(x**2, axis=1)
+    new = np.random.default_rng(3).normal(size=(7, 24))
+    s2 = scatter(own, mean_norms(gram, y, 5), y)
+    assert s2 == pytest.approx(scatter_of(x, y))
+    norms = mean_norms(gram, y, 6, s2)
+    assert np.isnan(norms[5])  # a class without an image is near to nobody
+    found = nearest_mean(new @ x.T, np.sum(new**2, axis=1), norms, y)
+    np.testing.assert_allclose(found, nearest(new, x, y, s2))
+
+
+def test_the_distance_to_a_mean_of_few_images_is_right_on_average():
+    rng = np.random.default_rng(0)
+    far = {}
+    for per_class in (2, 40):
+        found = []
+        for _ in range(200):
+            x, y = rng.normal(size=(2 * per_class, 30)), np.repeat([0, 1], per_class)
+            x[y == 1] += 10.0
+            gram, own = x @ x.T, np.sum(x**2, axis=1)
+            norms = mean_norms(gram, y, 2, scatter(own, mean_norms(gram, y, 2), y))
+            new = rng.normal(size=(5, 30))
+            found.append(nearest_mean(new @ x.T, np.sum(new**2, axis=1), norms, y).mean())
+        far[per_class] = np.mean(found)
+    assert far[2] == pytest.approx(30, abs=1) and far[40] == pytest.approx(30, abs=1)
+
+
+@pytest.mark.parametrize("rows", ["vectors", "primal", "similarities"])
+def test_left_out_distances_of_linear_classifiers_are_those_of_means_that_never_saw_the_image(rows, monkeypatch):
+    x, y = points(4)
+    similar = rows == "similarities"
+    x = x @ x.T if similar else x
+    if rows == "primal":
+        x = x[:, :12]
+        monkeypatch.setattr(linear, "GRAM_LIMIT", 10)
+    kind = {"rows": "similarities", "model": "least-squares"} if similar else {}
+    seen, kept = [], LeftOut.from_scores
+    monkeypatch.setattr(LeftOut, "from_scores", lambda *given: seen.append(given) or kept(*given))
+    model = LinearClassifier(C=1.0, random_state=0, **kind).fit(x, y)
+    scale = x.std(axis=0) if similar else 1.0
+    s2 = scatter_of(x / scale, y) / x.shape[1]
+    for train, test in left_out_folds(y, "auto", np.random.RandomState(0)):
+        a, b = (x[np.ix_(part, train)] if similar else x[part] for part in (train, test))
+        unit_of = a.std(axis=0) if similar else 1.0
+        literal = nearest(b / unit_of, a / unit_of, y[train], s2 * a.shape[1]) / a.shape[1]
+        np.testing.assert_allclose(seen[0][3][test], literal)
+    literal = nearest(x / scale, x / scale, y, s2 * x.shape[1]) / x.shape[1]
+    np.testing.assert_allclose(model._strangeness(x)[1], literal)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_left_out_distances_of_a_process_are_those_of_means_that_never_saw_the_image(n_classes, monkeypatch):
+    x, y = points(4, n_classes=n_classes)
+    gram = x @ x.T
+    seen, kept = [], LeftOut.from_scores
+    monkeypatch.setattr(LeftOut, "from_scores", lambda *given: seen.append(given) or kept(*given))
+    model = GaussianProcessClassifier(optimize=None, weights=[1.0], random_state=0).fit(gram, y)
+    for train, test in left_out_folds(y, 10, np.random.RandomState(0)):
+        np.testing.assert_allclose(seen[0][3][test], nearest(x[test], x[train], y[train], scatter_of(x, y)), atol=1e-9)
+    new = unit(np.random.default_rng(3).normal(size=(7, 24)))
+    literal = nearest(new, x, y, scatter_of(x, y))
+    np.testing.assert_allclose(model._strangeness(new @ x.T)[1], literal, atol=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "similarity"])
+def test_distances_of_boosted_neighbours_are_to_the_means_of_their_prototypes(metric):
+    x, y = points(8)
+    new = unit(np.random.default_rng(3).normal(size=(7, 24)))
+    rows, test = (x, new) if metric == "euclidean" else (x @ x.T, new @ x.T)
+    kernel = "knn" if metric == "euclidean" else "similarity"
+    model = MulticlassLeveragedNeighbors(5, metric=metric, kernel=kernel, rounds=0.5, random_state=0).fit(rows, y)
+    kept = model.prototypes_
+    assert len(kept) < len(x)
+    literal = nearest(new, x[kept], y[kept], scatter_of(x, y))
+    np.testing.assert_allclose(model._strangeness(test)[1], literal - (metric == "similarity"))
+
+
 def test_blank_images_and_noise_have_unusual_bags():
     rng = np.random.default_rng(0)
     arrays = [rng.normal(rng.normal(size=6), 1 + rng.random(), size=(40, 6)) for _ in range(60)]
     usual = UsualBags.from_bags(Bags.from_list(arrays))
     rows = np.array([np.concatenate([a.mean(axis=0), a.std(axis=0)]) for a in arrays])
-    distances = np.mean(((rows - rows.mean(axis=0)) / rows.std(axis=0)) ** 2, axis=1)
+    others = [np.delete(rows, i, axis=0) for i in range(60)]
+    distances = np.array([np.mean(((row - o.mean(axis=0)) / o.std(axis=0)) ** 2) for row, o in zip(rows, others)])
     np.testing.assert_allclose(usual.distances, np.sort(distances), rtol=1e-4)
     odd = Bags.from_list([np.zeros((40, 6)), 50 * rng.normal(size=(40, 6)), arrays[0]])
     p = usual.typicality(odd)
     assert p[0] < 0.05 and p[1] < 0.05 and p[2] == pytest.approx((1 + np.sum(distances >= distances[0])) / 61, abs=0.02)
+    plain = [UsualBags.from_bags(Bags.from_list(list(rng.normal(size=(20, 1, 50))))) for _ in range(40)]
+    new = Bags.from_list(list(rng.normal(size=(100, 1, 50))))
+    assert 0.02 < np.mean([one.typicality(new) <= 0.1 for one in plain]) <= 0.1
     few = UsualBags.from_bags(Bags.from_list(arrays[:10]))
     assert few.typicality(odd)[1] < 0.01  # far beyond ten images is strange all the same
     assert UsualBags.from_bags(Bags.from_list(arrays[:9])) is None

@@ -29,7 +29,7 @@ def test_the_temperature_is_the_most_probable_one():
         logs = np.log(softmax(a * scores, axis=1))
         own = logs[np.arange(30), targets]
         others = (logs.sum(axis=1) - own) / (scores.shape[1] - 1)
-        return (31 * own + others).sum() / 32 - 0.5 * (np.log(a / typical) / 0.5) ** 2
+        return (30.75 * own + 0.75 * others).sum() / 31.5 - 0.5 * (np.log(a / typical) / 0.5) ** 2
 
     assert log_density(found) > max(log_density(1.02 * found), log_density(found / 1.02))
 
@@ -75,7 +75,17 @@ def test_folds_leave_every_image_out_once_and_keep_every_class():
 
 
 def test_fewer_folds_where_a_class_has_fewer_images():
-    assert len(left_out_folds(np.repeat([0, 1], [9, 2]), 5, 0)) == 2
+    assert len(left_out_folds(np.repeat([0, 1], [2, 2]), 5, 0)) == 2
+    assert len(left_out_folds(np.repeat([0, 1, 2], [9, 9, 2]), 5, 0)) == 5  # one small class does not cost the others
+    for train, _ in left_out_folds(np.repeat([0, 1, 2], [9, 9, 2]), 5, 0):
+        assert len(np.unique(np.repeat([0, 1, 2], [9, 9, 2])[train])) == 3
+
+
+def test_of_few_images_smaller_parts_are_left_out_but_the_same_share_of_every_class():
+    few, many = np.arange(60) % 6, np.arange(600) % 6
+    assert len(left_out_folds(few, "auto", 0)) == 10 and len(left_out_folds(many, "auto", 0)) == 3
+    for _, test in left_out_folds(few, "auto", 0):
+        np.testing.assert_array_equal(np.bincount(few[test]), np.ones(6))
 
 
 def test_classes_of_one_image_are_left_out_whole():

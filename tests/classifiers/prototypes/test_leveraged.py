@@ -23,6 +23,7 @@ from patchbag import (
     UniversalStatistics,
 )
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
+from patchbag.classifiers.prototypes.panel import Panel, Voter
 from patchbag.classifiers.prototypes.search import FaissSearch, MetricSearch, nearest_others
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 
@@ -308,12 +309,12 @@ def test_probabilities_are_calibrated_and_ranks_follow_the_scores(model):
 @pytest.mark.parametrize("model", BOTH)
 @pytest.mark.parametrize("kernel", ["knn", "gaussian"])
 def test_a_point_far_from_all_others_is_strange_even_where_its_neighbours_agree(model, kernel, data):
-    known, _, X, y = data
+    _, _, X, y = data
     fitted = model(5, kernel=kernel, rounds=0.5, random_state=0).fit(X, y)
     far = np.array([[40.0, -30.0]])
     assert fitted.predict_proba(far).max() > 0.9
     assert fitted.typicality(far)[0] < 0.05
-    assert 0.01 < np.mean(fitted.typicality(known) <= 0.05) < 0.12
+    assert 0.02 < np.mean(fitted.typicality(blobs(2000, 2)[0]) <= 0.05) < 0.1
 
 
 @pytest.mark.parametrize("model", BOTH)
@@ -384,3 +385,32 @@ def test_a_categorizer_names_the_images_that_vote_and_those_that_decided(picture
     assert sum(abs(v["vote"]) for v in voters) <= 1 + 1e-9 and all(known[v["image"]] == v["label"] for v in voters)
     with pytest.raises(TypeError, match="not in LogisticRegression"):
         kept_images(make_pipeline(LogisticRegression()), paths)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_three_images_per_class_vote_alike_where_so_many_are_to_be_kept(model):
+    X, y = blobs(9, 0)
+    scarce, plain = model(5, least=25, rounds=0.5, random_state=0), model(5, rounds=0.5, random_state=0)
+    assert len(scarce.fit(X, y).prototypes_) == 9 and set(np.unique(np.abs(scarce.coefficients_))) == {1.0}
+    assert len(plain.fit(X, y).prototypes_) < 9
+    knn = model(5, rounds=1.0, chooser="equal", random_state=0).fit(X, y)
+    queries, _ = blobs(50, 1)
+    np.testing.assert_allclose(scarce.predict_proba(queries), knn.predict_proba(queries))
+    X, y = blobs(12, 0)
+    assert len(np.unique(scarce.fit(X, y).coefficients_)) > 1
+
+
+def test_scores_are_in_units_of_all_that_could_be_said(data):
+    X, y, queries, _ = data
+    fitted = MulticlassLeveragedNeighbors((3, 200), rounds=0.3, random_state=0).fit(X, y)
+    panel, literal = fitted._panel(), 0.0
+    for k, coefficients in zip(fitted.neighbors_, fitted.coefficients_):
+        kept = coefficients[coefficients.any(axis=1)]
+        literal += min(k, len(kept)) * np.abs(kept).mean()
+    assert panel.mass == pytest.approx(literal)
+    # coefficients of another scale, as folds have them, change nothing
+    louder = Panel(
+        X, np.eye(3)[[0] * len(X)], [Voter(5, np.full((len(X), 1), 7.0), None)], fitted._kernel, "euclidean", None
+    )
+    plain = Panel(X, np.eye(3)[[0] * len(X)], [Voter(5, np.ones((len(X), 1)), None)], fitted._kernel, "euclidean", None)
+    np.testing.assert_allclose(louder.scores(queries) / louder.mass, plain.scores(queries) / plain.mass)

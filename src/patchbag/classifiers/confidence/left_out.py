@@ -10,11 +10,13 @@ labels, so that with few of them sets are a little too large rather than too sma
 
 **Typicality** is a p-value of the hypothesis that an image is of the classes seen: the share of left-out training
 images that are as strange as it.  Strangeness is measured by numbers that are larger for stranger images: the energy
-:math:`-\ln \sum_c \exp(a\,s_c)` of the calibrated scores, and in a Gaussian process the share of its prior variance
-that the training images leave.  Each is turned into its own p-value p_j, and the p-values together into the statistic
-:math:`-\sum_j \ln p_j` (Fisher's method), whose distribution is again that of the left-out images, so that no
-independence is needed.  Of typical images a share of α has a typicality of at most α; with n labels it cannot be below
-1 / (n + 1).
+:math:`-\ln \sum_c \exp(a\,s_c)` of the calibrated scores, which says how much they look like those of a known class,
+and the distance to the nearest mean of a class (:mod:`~patchbag.classifiers.confidence.class_means`), which also sees
+what the scores do not depend on.  They are put together by Fisher's method, :math:`T = -\sum_j \ln p_j`, each p_j that
+of a normal distribution with the mean and deviation of the left-out images (for these, of the n - 1 others).  Neither
+that nor independence has to hold, for T is compared with those of the left-out images: typicality is the share of them,
+and the new one, for which T is as large, and for an image stranger than all, :math:`e^{T_{\max} - T} / (n + 1)`.  Of
+typical images a share of α has a typicality of at most α; with fewer than 1/α labels that rests on the last formula.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import log_ndtr, logsumexp, softmax
 
 from patchbag.declared import Declared, Part, floats
 from patchbag.registry import storable
@@ -58,8 +60,10 @@ class LeftOut:
         known = np.where(np.isnan(scores), -np.inf, temperature * scores)[told]
         own = softmax(known, axis=1)[np.arange(len(known)), targets[told]]
         columns = np.stack([energy(known), *(other[told] for other in others)])
-        strange = np.sort(columns, axis=1)
-        return cls(np.sort(own), strange, np.sort(_together(strange, columns)))
+        strange, n = np.sort(columns, axis=1), columns.shape[1]
+        z = _deviations(strange, columns)
+        z *= np.sqrt(n / np.maximum(n - 1 - z**2, 1e-9))  # by the mean and deviation of the others, as a new image
+        return cls(np.sort(own), strange, np.sort(_together(z)))
 
     def threshold(self, coverage: float) -> float:
         """The least probability of a class in a set that holds the true one with probability ``coverage``."""
@@ -68,7 +72,9 @@ class LeftOut:
 
     def typicality(self, columns: np.ndarray) -> np.ndarray:
         """(m,) p-values of images with statistics ``columns (s, m)``."""
-        return tail(self.together, _together(self.strange, columns))
+        found = _together(_deviations(self.strange, columns))
+        # stranger than all: few labels cannot say how rare that is, but the statistic can
+        return tail(self.together, found) * np.exp(np.minimum(self.together[-1] - found, 0.0))
 
 
 def energy(scores: np.ndarray) -> np.ndarray:
@@ -82,8 +88,14 @@ def tail(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
     return (1.0 + n - np.searchsorted(ascending, values, side="left")) / (n + 1.0)
 
 
-def _together(strange: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    return -np.sum([np.log(tail(known, new)) for known, new in zip(strange, columns)], axis=0)
+def _deviations(strange: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Statistics (s, m) in units of their deviation between left-out images, from their mean."""
+    deviation = np.maximum(strange.std(axis=1, keepdims=True), 1e-12)
+    return np.asarray((columns - strange.mean(axis=1, keepdims=True)) / deviation)
+
+
+def _together(z: np.ndarray) -> np.ndarray:
+    return -np.sum(log_ndtr(-z), axis=0)
 
 
 class SaysHowSure:

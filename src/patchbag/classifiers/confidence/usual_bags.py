@@ -6,7 +6,8 @@ white and nothing else, and is taken for one.  So the bags themselves are looked
 of an image's descriptors, number by number, in units of how much these vary between the training images.  The mean
 square of that is large for an image whose patches all look the same, or like no patch of a photograph; its p-value is
 the share of the training images for which it is as large, and beyond the largest of them that of a tail that falls with
-the square of the distance.
+the square of the distance.  A training image is compared with the mean and deviation of the n - 1 others, for its own
+would make it look closer than a new image can be; of its z² with all n they are :math:`z^2 n / (n - 1 - z^2)`.
 """
 
 from __future__ import annotations
@@ -46,21 +47,24 @@ class UsualBags:
         rows = summaries(bags)
         if rows is None or len(rows) < FEWEST:
             return None
-        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
-        found = cls(mean, deviation, np.empty(0))
-        return cls(mean, deviation, np.sort(found._distances(rows)))
+        mean, deviation, n = rows.mean(axis=0), rows.std(axis=0), len(rows)
+        squared = cls(mean, deviation, np.empty(0))._squared(rows)
+        # by the mean and deviation of the others, as a new image is seen; a number of one image alone says nothing
+        rest = n - 1 - squared
+        left_out = np.where(rest > 1e-6 * n, squared * n / np.maximum(rest, 1e-6 * n), 0.0)
+        return cls(mean, deviation, np.sort(_mean(left_out)))
 
-    def _distances(self, rows: np.ndarray) -> np.ndarray:
+    def _squared(self, rows: np.ndarray) -> np.ndarray:
+        """z² of the numbers that vary."""
         varying = self.deviation > 1e-9 * np.abs(self.mean).max()
-        scaled = (rows[:, varying] - self.mean[varying]) / self.deviation[varying]
-        return np.asarray(np.mean(scaled**2, axis=1)) if varying.any() else np.zeros(len(rows))
+        return np.asarray(((rows[:, varying] - self.mean[varying]) / self.deviation[varying]) ** 2)
 
     def typicality(self, bags: Any) -> np.ndarray:
         """(n,) p-values of described images."""
         rows = summaries(bags)
         if rows is None or rows.shape[1] != len(self.mean):
             return np.ones(len(bags))
-        distances = self._distances(rows)
+        distances = _mean(self._squared(rows))
         # farther than all: few training images cannot say how rare that is, but the distance can
         beyond = np.minimum(self.distances[-1] / np.maximum(distances, 1e-300), 1.0) ** 2
         return tail(self.distances, distances) * beyond
@@ -68,6 +72,10 @@ class UsualBags:
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
         return None if sizes["n"] and sizes["p"] else "it is empty"
+
+
+def _mean(squared: np.ndarray) -> np.ndarray:
+    return np.asarray(squared.mean(axis=1)) if squared.shape[1] else np.zeros(len(squared))
 
 
 def summaries(bags: Any) -> np.ndarray | None:

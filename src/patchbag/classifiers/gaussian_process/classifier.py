@@ -41,7 +41,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from patchbag.classifiers.confidence.left_out import SaysHowSure, energy
-from patchbag.classifiers.gaussian_process.calibration import calibrate
+from patchbag.classifiers.gaussian_process.calibration import calibrate, distances
 from patchbag.classifiers.gaussian_process.combination import (
     MAX_ITER,
     learn_combination,
@@ -180,9 +180,8 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         self.trace_error_ = 0.0 if self.inducing_ is None else self.posterior_.trace_error
         self.temperature_, self.left_out_ = None, None
         if self.calibrate and self.likelihood == "gaussian" and self.inducing_ is None:
-            prior = combine(self_kernels, self.weights_) + self.level
             random = check_random_state(self.random_state)
-            self.temperature_, self.left_out_ = calibrate(self.posterior_, labels, prior, random)
+            self.temperature_, self.left_out_ = calibrate(self.posterior_, labels, random)
         return self
 
     def _choose_inducing(self, bases: np.ndarray, size: int) -> np.ndarray:
@@ -259,11 +258,10 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         -------
         mean, variance : (m, C); C is 1 for two classes, and the mean is then that of ``classes_[1]``
         """
-        mean, variance, _ = self._soft_labels(X, diagonal)
-        return mean, variance
+        return self._soft_labels(X, diagonal)[:2]
 
-    def _soft_labels(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean and variance (m, C), and the prior variance (m,)."""
+    def _soft_labels(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and variance (m, C), and the prior covariance with the training images (m, n) and variance (m,)."""
         check_is_fitted(self, "classes_")
         rows, self_kernels = self.input_.rows(X, diagonal)
         if self.inducing_ is not None:
@@ -274,7 +272,7 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
             mean, variance = self.posterior_.predict(covariance, prior)
         variance = np.broadcast_to(variance if variance.ndim == 2 else variance[:, None], mean.shape)
         self.input_.check_finite(np.hstack([mean, variance]), rows, self_kernels)
-        return mean, np.maximum(variance, 0.0), prior
+        return mean, np.maximum(variance, 0.0), covariance, prior
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Mean soft labels: (m, C), or (m,) for two classes."""
@@ -303,9 +301,11 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         return winning_probabilities(mean, deviation)
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        mean, variance, prior = self._soft_labels(X)
-        scores = (self.temperature_ or 1.0) * one_column_a_class(mean)
-        return np.stack([energy(scores), variance[:, 0] / prior])
+        mean, _, covariance, prior = self._soft_labels(X)
+        surprise = energy((self.temperature_ or 1.0) * one_column_a_class(mean))
+        if self.left_out_ is None:
+            return surprise[None]
+        return np.stack([surprise, distances(self.posterior_, covariance, prior)])
 
     def _deviation(self, variance: np.ndarray) -> np.ndarray:
         return np.sqrt(variance + (1.0 if self.likelihood == "probit" else self.noise_))

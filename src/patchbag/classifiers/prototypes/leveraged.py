@@ -8,14 +8,17 @@ rule.  What both classifiers share is here: the number of rounds and calibration
 
 **Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
 gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).  A share of
-few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.
+few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then classes
+of ``SCARCE`` images, the median, or less vote alike: leverages of so few cost 1 to 20 points (COREL-1000, Caltech-101).
 
-**Probabilities.**  Scores have no unit of their own.  Those of left-out images are divided by half the mean difference
-between an image's own class and the others, so that they are about ±1, and
-:mod:`~patchbag.classifiers.confidence.temperature` does the rest.
+**Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
+can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and
+half the mean difference of own and other classes of left-out images: about ±1.  The rest does
+:mod:`~patchbag.classifiers.confidence.temperature`.
 
 **Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality looks at
-the mean distance of those that vote too, beside the scores.
+the distance to the nearest mean of a class too (:mod:`~patchbag.classifiers.confidence.class_means`), of its prototypes
+alone, for no other image is kept.  Of similarities, those of an image with itself are taken to be all equal.
 
 Several ``n_neighbors`` give one classifier each, whose scores are added (figure 5.13).  Each leverages all images, and
 the T images whose coefficients have the largest sum are kept for all of them: T rounds of each would keep more images,
@@ -35,8 +38,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
-from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
+from patchbag.classifiers.confidence.temperature import FOLDS, fit_temperature, left_out_folds
 from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
 from patchbag.classifiers.prototypes.edges import (
     KERNELS,
@@ -47,7 +51,7 @@ from patchbag.classifiers.prototypes.edges import (
     vote_matrix,
 )
 from patchbag.classifiers.prototypes.losses import LOSSES
-from patchbag.classifiers.prototypes.panel import Panel, Voter
+from patchbag.classifiers.prototypes.panel import Panel, Voter, voting
 from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
@@ -55,6 +59,7 @@ from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
 from patchbag.runtime import check_random_state
 
+SCARCE = 3
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
@@ -83,7 +88,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "smoothing": [Interval(Real, 0, None, closed="left"), None],
         "drop_negative": ["boolean"],
         "search": [HasMethods(["fit", "kneighbors"]), None],
-        "folds": [Interval(Integral, 2, None, closed="left"), None],
+        "folds": [*FOLDS, None],
         "random_state": ["random_state"],
     }
 
@@ -99,6 +104,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "share_": real(low=0),
         "unit_": real(low=NOT_ZERO),
         "temperature_": real(low=0),
+        "norms_": floats("C", finite=False),
     }
 
     def __init__(
@@ -115,7 +121,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         smoothing: float | None = None,
         drop_negative: bool = True,
         search: Any = None,
-        folds: int | None = 3,
+        folds: int | str | None = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -162,11 +168,13 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         if self.folds is None and isinstance(self.rounds, str):
             raise ValueError('rounds="auto" are chosen on images that are left out: folds must be a number')
         n_classes, m = len(self.classes_), len(X)
-        candidates = self._candidates()
+        self._chooser = "equal" if self.least and np.median(np.bincount(codes)) <= SCARCE else self.chooser
+        candidates = SHARES if isinstance(self.rounds, str) else (self.rounds,)
         random = check_random_state(self.random_state)
         folds = [] if self.folds is None else left_out_folds(codes, self.folds, random)
         shown, far = np.full((len(candidates), m, n_classes), np.nan), np.zeros((len(candidates), m))
         pairs, metric = all_pairs(X, self.metric, self.search) if folds else (X, self.metric)
+        spread = self._scatter(X, codes)
         for train, test in folds:
             known, part = np.unique(codes[train], return_inverse=True)
             if len(known) < 2:
@@ -175,23 +183,26 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             trained = self._train(rows, part, candidates, random, metric)
             references, y = np.arange(len(train)) if is_similarity(metric) else rows, class_vectors(part, len(known))
             for number, share in enumerate(candidates):
-                panel = Panel(references, y, self._voters(trained, part, share), self._kernel, metric, self.search)
-                shown[number][np.ix_(test, known)], far[number, test] = panel.scores(queries)
+                voters = self._voters(trained, part, share)
+                panel = Panel(references, y, voters, self._kernel, metric, self.search)
+                shown[number][np.ix_(test, known)] = panel.scores(queries) / panel.mass
+                kept = train[voting(voters)]
+                norms = self._norms(X, kept, codes, spread)
+                far[number, test] = self._nearest(X[test], X, kept, codes[kept], norms)
         self._choose(shown, far, codes, candidates)
         trained = self._train(pairs, codes, (self.share_,), random, metric)
         voters = self._voters(trained, codes, self.share_)
-        self.prototypes_ = np.flatnonzero(np.any([coefficients.any(axis=1) for _, coefficients, _ in voters], axis=0))
+        self.prototypes_ = voting(voters)
+        self.norms_ = self._norms(X, self.prototypes_, codes, spread)
         self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
         self.labels_ = codes[self.prototypes_]
         self.neighbors_ = [int(k) for k, _, _ in voters]
         self.coefficients_ = np.stack([coefficients[self.prototypes_] for _, coefficients, _ in voters])
         self.widths_ = [width for _, _, width in voters]
         self._votes = None
-        self._panel()
+        mass = self._panel().mass
+        self.unit_ *= 1.0 if self.left_out_ is None else mass
         return self
-
-    def _candidates(self) -> tuple[float, ...]:
-        return SHARES if isinstance(self.rounds, str) else (self.rounds,)
 
     def _rounds(self, share: float, codes: np.ndarray) -> int:
         if isinstance(share, Integral):
@@ -203,7 +214,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self, X: np.ndarray, codes: np.ndarray, shares: Sequence[float], random: Any, metric: Any
     ) -> list[_Trained]:
         counts = [int(k) for k in np.atleast_1d(np.asarray(self.n_neighbors))]
-        if self.chooser == "equal" and self.width != "typical":  # nothing is learned from neighbours
+        if self._chooser == "equal" and self.width != "typical":  # nothing is learned from neighbours
             distances, neighbors = np.empty((len(X), 0)), np.empty((len(X), 0), int)
         else:
             distances, neighbors = nearest_others(X, max(counts), metric, self.search)
@@ -226,8 +237,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _voters(self, trained: list[_Trained], codes: np.ndarray, share: float) -> list[Voter]:
         """What votes after the rounds of a share."""
         m, most = len(codes), self._rounds(share, codes)
-        several = len(trained) > 1 and self.chooser != "equal"
-        found, own = [], []
+        several, found, own = len(trained) > 1 and self._chooser != "equal", [], []
         for _, boosted, _ in trained:
             coefficients = np.stack([one.coefficients(m, None if several else most) for one in boosted], axis=1)
             mine = coefficients[np.arange(m), codes if coefficients.shape[1] > 1 else 0]
@@ -261,6 +271,23 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.temperature_ = fit_temperature(scores, codes)
         self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_, far[best])
 
+    def _scatter(self, X: np.ndarray, codes: np.ndarray) -> float:
+        n_classes = len(self.classes_)
+        if self._on_similarities():
+            return scatter(np.diagonal(X), mean_norms(X, codes, n_classes), codes)
+        norms = np.sum((class_shares(codes, n_classes).T @ X) ** 2, axis=1)
+        return scatter(np.einsum("ij,ij->i", X, X), norms, codes)
+
+    def _norms(self, X: np.ndarray, kept: np.ndarray, codes: np.ndarray, spread: float) -> np.ndarray:
+        gram = X[np.ix_(kept, kept)] if self._on_similarities() else X[kept] @ X[kept].T
+        return mean_norms(gram, codes[kept], len(self.classes_), spread)
+
+    def _nearest(self, rows: np.ndarray, X: Any, kept: Any, codes: np.ndarray, norms: np.ndarray) -> np.ndarray:
+        """Distances of rows to the nearest mean of the prototypes of a class, which are rows or columns of ``X``."""
+        if self._on_similarities():
+            return nearest_mean(rows[:, kept], np.zeros(len(rows)), norms, codes)
+        return nearest_mean(rows @ X[kept].T, np.einsum("ij,ij->i", rows, rows), norms, codes)
+
     def _panel(self) -> Panel:
         """What votes; models that were just loaded make it when they are first asked."""
         if self._votes is None:
@@ -278,13 +305,9 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         X = validate_data(self, to_host(X), dtype=(np.float64, np.float32), reset=False)
         return X[:, self.prototypes_] if self.vectors_ is None else X
 
-    def _scores_and_distances(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._rows(X)
-        scores, far = self._panel().scores(rows)
-        return scores / self.unit_, far
-
     def _class_scores(self, X: Any) -> np.ndarray:
-        return self._scores_and_distances(X)[0]
+        rows = self._rows(X)
+        return self._panel().scores(rows) / self.unit_
 
     def votes(self, X: Any) -> np.ndarray:
         """(n, P) the vote of every prototype for the class predicted; they add up to its score (figure 4.14)."""
@@ -315,8 +338,9 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        scores, far = self._scores_and_distances(X)
-        return np.stack([energy(self.temperature_ * scores), far])
+        rows = self._rows(X)
+        far = self._nearest(rows, self.vectors_, slice(None), self.labels_, self.norms_)
+        return np.stack([energy(self.temperature_ * self._class_scores(X)), far])
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:

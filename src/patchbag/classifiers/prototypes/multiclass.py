@@ -49,4 +49,4 @@ class MulticlassLeveragedNeighbors(LeveragedNeighbors):
         epsilon = 1.0 if self.smoothing is None else float(self.smoothing)
         edges = multiclass_edges(votes, codes, n_classes)
         plus, minus = np.full(m, 1 / rest), np.full(m, 1 / rest**2)
-        return [boost(edges, plus, minus, make_loss(self.loss), rounds, self.chooser, epsilon, order)]
+        return [boost(edges, plus, minus, make_loss(self.loss), rounds, self._chooser, epsilon, order)]

@@ -9,7 +9,7 @@ Cost: one search per neighbourhood, and k times C additions per image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,11 @@ class Voter(NamedTuple):
     n_neighbors: int
     coefficients: np.ndarray
     width: float | None
+
+
+def voting(voters: Sequence[Voter]) -> np.ndarray:
+    """Numbers of the images that have a coefficient."""
+    return np.flatnonzero(np.any([one.coefficients.any(axis=1) for one in voters], axis=0))
 
 
 class Panel:
@@ -48,35 +53,32 @@ class Panel:
     ) -> None:
         self.y, self.kernel = y, kernel
         self.members: list[tuple[Voter, np.ndarray, Any]] = []
+        self.mass = 0.0  # how much the prototypes that are asked would say, were all kernel values 1
         for voter in voters:
             kept = np.flatnonzero(voter.coefficients.any(axis=1))
+            self.mass += min(voter.n_neighbors, len(kept)) * float(np.abs(voter.coefficients[kept]).mean())
             self.members.append((voter, kept, make_search(search, metric).fit(references[kept])))
 
-    def strengths(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """One nearest prototype after the other: numbers (n,) among the references, coefficients · K (n, C or 1) and
-        distances (n,).
-        """
+    def strengths(self, X: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """One nearest prototype after the other: numbers (n,) of references, and coefficients · K (n, C or 1)."""
         for (k, coefficients, width), kept, search in self.members:
             distances, near = search.kneighbors(X, min(k, len(kept)))
-            distances = np.asarray(distances, np.float64)
-            strength = self.kernel(distances, width)
+            strength = self.kernel(np.asarray(distances, np.float64), width)
             for rank in range(near.shape[1]):  # one neighbour at a time: never (n, k, C) numbers
                 who = kept[near[:, rank]]
-                yield who, strength[:, rank, None] * coefficients[who], distances[:, rank]
+                yield who, strength[:, rank, None] * coefficients[who]
 
-    def scores(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Votes (n, C), and how far (n,) those that vote are on average."""
-        scores, far, count = np.zeros((len(X), self.y.shape[1])), np.zeros(len(X)), 0
-        for who, strength, distance in self.strengths(X):
+    def scores(self, X: np.ndarray) -> np.ndarray:
+        """Votes (n, C)."""
+        scores = np.zeros((len(X), self.y.shape[1]))
+        for who, strength in self.strengths(X):
             scores += strength * self.y[who]
-            far += distance
-            count += 1
-        return scores, far / count
+        return scores
 
     def votes(self, X: np.ndarray) -> np.ndarray:
         """(n, m) what each prototype says of the class with the largest score."""
-        guess, rows = self.scores(X)[0].argmax(axis=1), np.arange(len(X))
+        guess, rows = self.scores(X).argmax(axis=1), np.arange(len(X))
         found = np.zeros((len(X), len(self.y)))
-        for who, strength, _ in self.strengths(X):
+        for who, strength in self.strengths(X):
             found[rows, who] += strength[rows, guess if strength.shape[1] > 1 else 0] * self.y[who, guess]
         return found

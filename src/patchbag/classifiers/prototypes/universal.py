@@ -37,7 +37,7 @@ class UniversalNearestNeighbors(LeveragedNeighbors):
         the same for all that suits the training images
     loss : ``"exponential"``, ``"squared"``, ``"logistic"``, or the derivative of a loss, a function of one number
     rounds : T, the most prototypes: a number, a share of the training images, or ``"auto"``
-    least : prototypes per class that a share is never below
+    least : prototypes per class that a share is never below; where it is not 0, few images per class vote alike
     chooser : ``"once"``, ``"boosting"`` or ``"lazy"``; ``"equal"`` is the plain k-NN rule
     smoothing : ε, weight of the pair that keeps coefficients finite; None for the thesis' 1/m
     drop_negative : drop prototypes whose coefficient for their own class is not positive
@@ -66,7 +66,7 @@ class UniversalNearestNeighbors(LeveragedNeighbors):
 
         def boost_class(c: int) -> Boosted:
             edges = binary_edges(votes, np.where(codes == c, 1.0, -1.0))
-            return boost(edges, ones, ones, loss, rounds, self.chooser, epsilon, order)
+            return boost(edges, ones, ones, loss, rounds, self._chooser, epsilon, order)
 
         if n_classes == 2:  # the second class is the first one turned round, and has the same edges
             return [boost_class(0)] * 2
