@@ -280,8 +280,8 @@ def parameters_html(parameters: dict[str, Any]) -> str:
     return f"<table>{rows}</table>"
 
 
-def _short(name: str, length: int = 20) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
+def _short(name: str) -> str:
+    return name if len(name) <= 20 else name[:19] + "…"
 
 
 def _strength(value: float) -> float:

@@ -167,12 +167,12 @@ def print_table(title: str, rows: list[tuple[str, str]], what: str, thumbnails: 
     from rich.table import Table
     from rich.text import Text
 
-    from patchbag.cli.pictures import small_picture
+    from patchbag.cli.pictures import picture
 
     table = Table("", what, "image", title=screen.literal(title), title_justify="left", box=None, pad_edge=False)
     table.columns[2].overflow = "fold"
     for path, figure in rows:
-        shown = Text.from_ansi(small_picture(path, THUMBNAIL)) if thumbnails else ""
+        shown = Text.from_ansi(picture(path, "blocks", THUMBNAIL)) if thumbnails else ""
         table.add_row(shown, figure, screen.literal(path))
     screen.print_table(table)
 

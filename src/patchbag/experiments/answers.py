@@ -26,6 +26,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from patchbag.categorizer import Categorizer
 from patchbag.evaluation import score_classes
+from patchbag.experiments.files import study
 from patchbag.experiments.runs import check_runs, expand_runs, open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.protocol import PerClassSplit
@@ -61,11 +62,10 @@ def _rows(run: dict[str, Any], found: dict[str, list[float]], more: dict[str, di
     """Means over splits of what was found under each name."""
     published = run.get("published", {})
     for what, values in found.items():
-        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        row = make_row(f"{run['name']}: {what}", float(np.mean(values)), published.get(what))
-        yield row | {"std": spread} | more.get(what, {})
+        yield make_row(f"{run['name']}: {what}", values, published.get(what), **more.get(what, {}))
 
 
+@study("ranks", "data at train_per_class run", each="name recipe")
 def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Mean over the classes of how often the true class is among the first r; the classes are in the JSON file."""
     rows: list[Row] = []
@@ -84,6 +84,7 @@ def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal:
     return rows
 
 
+@study("calibration", "data at run", each="name recipe")
 def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Right, stated and furthest apart in percent, losses in nats, of every number of labels per class."""
     rows: list[Row] = []
@@ -112,6 +113,7 @@ def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, j
     return rows
 
 
+@study("distrust", "data train_per_class run", each="name recipe")
 def distrust_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Calibration, sets and images unlike all training images, each class left out in turn; all in percent."""
     rows: list[Row] = []

@@ -14,6 +14,7 @@ import joblib
 import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
 
+from patchbag.experiments.files import study
 from patchbag.experiments.runs import check_runs, open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.protocol import PerClassSplit
@@ -22,6 +23,7 @@ from patchbag.search.clusters import ImageClusters
 from patchbag.similarity.base import is_kernel
 
 
+@study("clusters", "data train_per_class run", each="name recipe")
 def cluster_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Mean over splits of 100 · NMI, with as many clusters as there are classes."""
     shared, seed = spec.get("settings", {}), spec.get("seed", 0)
@@ -49,6 +51,5 @@ def cluster_table(spec: dict[str, Any], data: Path | None, progress: Tell, journ
                     found = ImageClusters(len(classes), given=given).fit_predict(X)
                 journal[key] = float(100 * normalized_mutual_info_score(codes[drawn], found))
             figures.append(journal[key])
-        spread = float(np.std(figures, ddof=1)) if len(figures) > 1 else 0.0
-        rows.append(make_row(run["name"], float(np.mean(figures)), run.get("published")) | {"std": spread})
+        rows.append(make_row(run["name"], figures, run.get("published")))
     return rows

@@ -8,7 +8,6 @@ that makes it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.features.channels import FeatureChannels
 from patchbag.fingerprint import code_fingerprint
 from patchbag.memory import content_key
+from patchbag.replacing import replacing
 from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
 
@@ -68,9 +68,6 @@ def _stored(branch: Any, described: Any, seed: int) -> np.ndarray:
     except (OSError, ValueError):  # not there, or cut off
         pass
     gram = make_kernel(branch, described, seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("wb") as file:
+    with replacing(path) as file:
         np.save(file, gram)
-    partial.replace(path)
     return gram
