@@ -130,7 +130,7 @@ def describe_images(images: Any, features: Any) -> Any:
     """The images described, as ``Collection.describe`` has it, with a progress bar; says which could not be read."""
     with screen.counting("describing images", len(images)) as step:
         described = images.describe(features, progress=lambda done, total: step())
-    screen.list_failures(described.failures, len(images))
+    screen.list_failures([(f.name, f.message) for f in described.failures], len(images))
     from patchbag.decoders import FORMATS, count_pages
     from patchbag.runtime import current_runtime
 

@@ -110,7 +110,7 @@ def predict(
                 write({"image": part.names[failure.index], "error": failure.message})
                 if as_json:
                     print(json.dumps({"image": part.names[failure.index], "error": failure.message}), flush=True)
-    screen.list_failures(failures, len(found))
+    screen.list_failures([(f.name, f.message) for f in failures], len(found))
     if output is not None:
         screen.say(f"{output}: {len(found) - len(failures)} images")
     if sort_into is not None:

@@ -27,7 +27,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from patchbag.categorizer import Categorizer
 from patchbag.evaluation import score_classes
 from patchbag.experiments.files import study
-from patchbag.experiments.runs import check_runs, expand_runs, open_data, run_pipeline
+from patchbag.experiments.runs import check_runs, describe_runs, expand_runs, open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
@@ -44,10 +44,10 @@ def _described(
     runs, shared = expand_runs(spec), spec.get("settings", {})
     check_runs(runs, shared)
     images = open_data(spec, data)
+    pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
+    described = describe_runs(images, pipelines, progress)
     for run in runs:
-        pipeline = run_pipeline(run, shared)
-        progress(f"{run['name']}: describing {len(images)} images")
-        yield run, pipeline, images.describe(pipeline["features"], on_error="raise").bags, images.labels.astype(str)
+        yield run, pipelines[run["name"]], described[run["name"]], images.labels.astype(str)
 
 
 def _splits(spec: dict[str, Any], labels: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

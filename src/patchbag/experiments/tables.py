@@ -21,7 +21,7 @@ from patchbag.classifiers.multilabel import MultilabelSVM
 from patchbag.evaluation import Evaluation, compare
 from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.kernels import kernels_of
-from patchbag.experiments.runs import check_runs, data_folder, expand_runs, open_data, run_pipeline
+from patchbag.experiments.runs import check_runs, data_folder, describe_runs, expand_runs, open_data, run_pipeline
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
@@ -67,19 +67,13 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
     collection = open_data(spec, data)
     others = {name: open_data(spec, data, name) for name in {run["universal"] for run in runs if "universal" in run}}
     pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
-    described: dict[str, Any] = {}
-    X: dict[str, Any] = {}
+    X = describe_runs(collection, pipelines, progress)
     foreign: dict[str, Any] = {}
     counted: dict[str, Any] = {}
     for run in runs:
         pipeline = pipelines[run["name"]]
-        features = joblib.hash(pipeline["features"])
-        if features not in described:
-            progress(f"describing {len(collection)} images")
-            described[features] = collection.describe(pipeline["features"], on_error="raise").bags
-        X[run["name"]] = described[features]
         if "universal" in run:
-            key = joblib.hash((run["universal"], features, pipeline["statistics"]))
+            key = joblib.hash((run["universal"], pipeline["features"], pipeline["statistics"]))
             if key not in foreign:
                 progress(f"universal model from {run['universal']}")
                 bags = others[run["universal"]].describe(pipeline["features"], on_error="raise").bags
@@ -88,7 +82,7 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
             if not foreign[key].moments and not run.get("whole"):  # counts, few enough to be there for all splits
                 if key not in counted:
                     progress(f"words of {len(collection)} images")
-                    counted[key] = foreign[key].transform(described[features])
+                    counted[key] = foreign[key].transform(X[run["name"]])
                 X[run["name"]] = counted[key]
                 pipelines[run["name"]] = Pipeline(pipeline.steps[2:])
             else:
