@@ -262,8 +262,8 @@ def test_lists_of_numbers_are_coerced_values_and_positions_alike():
 
 
 def test_an_empty_bag_is_named():
-    with pytest.raises(ValueError, match=r"bag 1 of 2 \(b.jpg\) has no descriptors"):
-        as_bags([np.zeros((2, 3)), np.zeros((0, 3))]).check_not_empty(["a.jpg", "b.jpg"])
+    with pytest.raises(ValueError, match="bag 1 of 2 has no descriptors"):
+        as_bags([np.zeros((2, 3)), np.zeros((0, 3))]).check_not_empty()
 
 
 class Majority(ClassifierMixin, BaseEstimator):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchbag.images import ImageError, has_color, load_image
+from patchbag.images import ImageError, load_image
 
 
 @pytest.fixture
@@ -279,13 +279,6 @@ def test_loading_in_threads_leaves_the_warning_filters_alone(rgb):
 def test_bad_options_are_named(options, rgb):
     with pytest.raises(ValueError, match=next(iter(options))):
         load_image(rgb, **options)
-
-
-def test_colours_are_told_from_grey_and_from_a_trace_of_tint(rng):
-    grey = rng.integers(0, 256, (40, 50), np.uint8)
-    tinted = np.stack([grey, grey, np.minimum(grey, 252) + 3], axis=2).astype(np.uint8)
-    assert not has_color(grey) and not has_color(tinted)
-    assert has_color(rng.integers(0, 256, (40, 50, 3), np.uint8))
 
 
 def test_images_that_use_a_part_of_their_16_bits_keep_their_contrast():

@@ -26,11 +26,11 @@ import numpy as np
 
 from patchbag.bag_files import open_bags, save_bags
 from patchbag.declared import Array, Declared, floats, integers
-from patchbag.records import require_finite
+from patchbag.records import Samples, require_finite
 from patchbag.runtime import check_random_state
 
 
-class Bags:
+class Bags(Samples):
     """A batch of n bags of d-dimensional vectors.
 
     Parameters
@@ -153,14 +153,6 @@ class Bags:
         return len(self.offsets) - 1
 
     @property
-    def shape(self) -> tuple[int]:
-        return (len(self),)
-
-    @property
-    def ndim(self) -> int:
-        return 1
-
-    @property
     def dtype(self) -> Any:
         return self._rows[0].dtype
 
@@ -230,14 +222,11 @@ class Bags:
         bag = np.searchsorted(self.offsets, rows, side="right") - 1
         return np.asarray(self._rows[0][rows + (self._starts() - self.offsets[:-1])[bag]])
 
-    def check_not_empty(self, names: Sequence[Any] | None = None) -> Bags:
+    def check_not_empty(self) -> Bags:
         """Raise a clear error if a bag has no descriptors; return self.  The values are not looked at."""
         empty = np.flatnonzero(self.sizes == 0)
         if len(empty):
-            name = f" ({names[empty[0]]})" if names is not None else ""
-            raise ValueError(
-                f"bag {empty[0]} of {len(self)}{name} has no descriptors; drop it, or extract with smaller patches"
-            )
+            raise ValueError(f"bag {empty[0]} of {len(self)} has no descriptors; drop it, or extract smaller patches")
         return self
 
     def stored_parameters(self) -> dict[str, Any]:

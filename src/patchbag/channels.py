@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 
-from patchbag.records import sample_index
+from patchbag.records import Samples, sample_index
 
 
-class Channels:
+class Channels(Samples):
     """Several datasets of the same n images, by name; indexing by samples cuts all of them.
 
     >>> channels = Channels(orh=bags, col=colour_bags)
@@ -43,14 +43,6 @@ class Channels:
         """What the contents are known by, where all datasets have such a key."""
         keys = [getattr(data, "fingerprint", None) for data in self._datasets.values()]
         return None if None in keys else "+".join(map(str, keys))
-
-    @property
-    def shape(self) -> tuple[int]:
-        return (len(self),)
-
-    @property
-    def ndim(self) -> int:
-        return 1
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):

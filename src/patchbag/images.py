@@ -155,12 +155,6 @@ def load_image(
     return _from_array(chosen, name, mode, max_pixels, max_side)
 
 
-def has_color(source: Any) -> bool:
-    """Whether an image shows colours; a grey one saved as RGB, with a trace of tint from its compression, does not."""
-    pixels = load_image(source, mode="rgb", max_side=128).array
-    return float(np.ptp(pixels.astype(np.float32), axis=2).mean()) > 4.0
-
-
 def _check_size(size: tuple[int, int], name: str, max_pixels: int | None) -> None:
     width, height = size
     if max_pixels is not None and width * height > max_pixels:

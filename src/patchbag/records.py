@@ -68,16 +68,11 @@ def _take(a: Any, index: slice | np.ndarray) -> Any:
     return xp.take(a, xp.asarray(index, device=device(a)), axis=0)
 
 
-@dataclass(frozen=True, repr=False)
-class Records:
-    """Base of the array datasets; subclasses declare the array fields."""
-
-    def arrays(self) -> dict[str, Any]:
-        """The per-sample arrays by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata.get("shared")}
+class Samples:
+    """A dataset with one axis, as scikit-learn asks for."""
 
     def __len__(self) -> int:
-        return int(next(iter(self.arrays().values())).shape[0])
+        raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int]:
@@ -86,6 +81,18 @@ class Records:
     @property
     def ndim(self) -> int:
         return 1
+
+
+@dataclass(frozen=True, repr=False)
+class Records(Samples):
+    """Base of the array datasets; subclasses declare the array fields."""
+
+    def arrays(self) -> dict[str, Any]:
+        """The per-sample arrays by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata.get("shared")}
+
+    def __len__(self) -> int:
+        return int(next(iter(self.arrays().values())).shape[0])
 
     def __getitem__(self, key: Any) -> Self:
         index = sample_index(key, len(self))

@@ -51,7 +51,7 @@ def test_search_makes_the_index_itself_and_prints_one_json_line_per_query(photos
     assert good["query"] == str(queries[0]) and len(good["results"]) == 3
     assert set(good["results"][0]) == {"image", "distance"}
     assert "is not an image" in bad["error"]
-    assert "left out 1 file of 7" in result.stderr and "broken.jpg" in result.stderr
+    assert "left out 1 of 7 files" in result.stderr and "broken.jpg" in result.stderr
 
 
 def test_standard_input_is_a_query_and_an_address_is_none(photos):

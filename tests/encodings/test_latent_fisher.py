@@ -5,11 +5,10 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from oracles import latent as oracle
-from patchbag.encodings.latent_fisher import BLOCKS, FullLatentFisherVector, LatentFisherVector, latent_gradient
+from patchbag.encodings.latent_fisher import BLOCKS, LatentFisherVector, latent_gradient
 from patchbag.encodings.latent_mixture import LatentPrior, em_step, fit_prior, free_energy, infer_bag, posterior
 from patchbag.encodings.polya import polya_gradient
 from patchbag.mixture.parameters import GaussianParameters
@@ -280,29 +279,6 @@ def test_full_inference_follows_the_printed_updates_and_raises_the_bound(rng):
     assert (np.diff(history) > -1e-9).all()
     for found, expected in zip((s0, s1, s2), s):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
-
-
-def test_full_latent_fisher_vectors_of_separated_clusters_equal_those_of_true_assignments(rng):
-    bags, statistics = draw_images(rng, 25, spread=0.2)
-    universal = GaussianParameters(np.ones(3) / 3, np.array([[-4.0, 0], [0, 4], [4, -1]]), np.ones((3, 2)))
-    full = FullLatentFisherVector(universal, n_rounds=1, max_iter=500)
-    codes = full.fit_transform(bags)
-    fixed = LatentFisherVector(max_iter=500).fit_transform(statistics)
-    correlation = np.corrcoef(codes.ravel(), fixed.ravel())[0, 1]
-    assert correlation > 0.97
-    shuffled = [x[rng.permutation(len(x))] for x in bags]
-    np.testing.assert_allclose(full.transform(shuffled), codes, rtol=1e-6, atol=1e-8)
-    assert clone(full).get_params()["n_rounds"] == 1
-
-
-def test_full_inference_names_bad_bags(rng):
-    bags, _ = draw_images(rng, 6)
-    with pytest.raises(ValueError, match="'universal' parameter of FullLatentFisherVector must be"):
-        FullLatentFisherVector(None).fit(bags)
-    universal = GaussianParameters(np.ones(3) / 3, np.zeros((3, 2)), np.ones((3, 2)))
-    bags[4] = np.full((3, 2), np.nan)
-    with pytest.raises(ValueError, match="bag 4 of 6"):
-        FullLatentFisherVector(universal).fit(bags)
 
 
 def test_lengthened_steps_get_further_than_as_many_plain_em_steps(rng):

@@ -36,7 +36,7 @@ def test_every_layer_is_the_kernel_of_its_branch_alone(union, channels):
     stack = union.fit_transform(channels[:20])
     rows = union.transform(channels[20:])
     assert stack.shape == (20, 20, 2) and rows.shape == (10, 20, 2)
-    assert union.names_ == ["words", "near"]
+    assert [name for name, _ in union.branches_] == ["words", "near"]
     alone = MinimumDistanceKernel()
     assert np.array_equal(stack[:, :, 1], alone.fit_transform(channels["b"][:20]))
     assert np.array_equal(rows[:, :, 1], alone.transform(channels["b"][20:]))
@@ -51,7 +51,7 @@ def test_fit_then_transform_gives_the_rows_that_fit_transform_promises(union, ch
 def test_use_names_the_kernels_and_their_order(union, channels):
     both = union.fit_transform(channels)
     chosen = clone(union).set_params(use=["near"]).fit(channels)
-    assert chosen.names_ == ["near"] and chosen.transform(channels).shape[2] == 1
+    assert [name for name, _ in chosen.branches_] == ["near"] and chosen.transform(channels).shape[2] == 1
     turned = clone(union).set_params(use=["near", "words"]).fit_transform(channels)
     assert np.array_equal(turned[:, :, ::-1], both)
     for wrong in (["far"], [], ["near", "near"]):

@@ -106,7 +106,7 @@ def train_streamed(found: Any, categorizer: Any) -> Any:
     vectors = store_folder() / "vectors.npy"  # of this command, and deleted with it
     with screen.reporting("describing images") as progress:
         made = fit_streamed(categorizer, images.paths, images.labels, vectors, on_error="skip", progress=progress)
-    screen.list_failures(made.failures, len(images))
+    screen.list_failures([(f.name, f.message) for f in made.failures], len(images))
     return images[made.kept]
 
 

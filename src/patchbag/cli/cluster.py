@@ -13,8 +13,9 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_output_folder, check_outputs
-from patchbag.cli.finding import count, open_index, print_table
+from patchbag.cli.finding import open_index, print_table
 from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, SeedOption, app
+from patchbag.cli.screen import count
 from patchbag.cli.search import ByOption, FolderToSearch, PageOption, ThumbnailsOption
 
 SHOWN = 12  # images of a cluster on the page

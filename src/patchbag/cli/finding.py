@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patchbag.cli import screen
+from patchbag.cli.screen import count
 
 THUMBNAIL = 18  # characters
 STDIN = "-"
@@ -107,13 +108,8 @@ def open_index(folder: Path, by: str, jobs: int, tell: bool = False, compress: b
     found = SearchIndex(folder, by, n_jobs=jobs, compress=compress)
     with screen.reporting("describing images") as progress:
         found.update(progress)
-    failures = list(found.failures.items())
-    if failures and (tell or found.changes):
-        screen.say(f"left out {count(len(failures), 'file')} of {len(failures) + len(found)}:", "yellow")
-        for name, message in failures[:20]:
-            screen.say(f"  {name}: {message}")
-        if len(failures) > 20:
-            screen.say(f"  and {len(failures) - 20} more")
+    if tell or found.changes:
+        screen.list_failures(list(found.failures.items()), len(found.failures) + len(found))
     return found
 
 
@@ -167,19 +163,14 @@ def print_table(title: str, rows: list[tuple[str, str]], what: str, thumbnails: 
     from rich.table import Table
     from rich.text import Text
 
-    from patchbag.cli.pictures import small_picture
+    from patchbag.cli.pictures import picture
 
     table = Table("", what, "image", title=screen.literal(title), title_justify="left", box=None, pad_edge=False)
     table.columns[2].overflow = "fold"
     for path, figure in rows:
-        shown = Text.from_ansi(small_picture(path, THUMBNAIL)) if thumbnails else ""
+        shown = Text.from_ansi(picture(path, "blocks", THUMBNAIL)) if thumbnails else ""
         table.add_row(shown, figure, screen.literal(path))
     screen.print_table(table)
-
-
-def count(number: int, what: str) -> str:
-    """ "1 image", "2 images"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 KINDS = {"identical": "the same file", "whole": "the same picture", "part": "a part or larger view"}

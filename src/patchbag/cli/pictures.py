@@ -39,25 +39,22 @@ def best_means(environment: Mapping[str, str], is_terminal: bool) -> str:
     return "blocks"
 
 
-def picture(path: str | os.PathLike[str], means: str) -> str:
-    """What to write to the terminal so that it shows an image; nothing where the image cannot be read."""
+def picture(path: str | os.PathLike[str], means: str, width: int = WIDTH) -> str:
+    """What to write to the terminal so that it shows an image; nothing where the image cannot be read.
+
+    Half blocks are ``width`` characters wide, so that they fit into a table.
+    """
     if means == "none":
         return ""
     try:
-        array = load_image(path, mode="rgb", max_side=PIXELS, name=Path(path).name).array
+        side = PIXELS if width == WIDTH else 4 * width
+        array = load_image(path, mode="rgb", max_side=side, name=Path(path).name).array
     except ImageError:
         return ""
     image = Image.fromarray(np.clip(np.rint(array), 0, 255).astype(np.uint8))
-    return {"kitty": kitty, "iterm": iterm, "sixel": sixels, "blocks": half_blocks}[means](image)
-
-
-def small_picture(path: str, width: int) -> str:
-    """The same as half blocks, so many characters wide: lines that fit into a table."""
-    try:
-        array = load_image(path, mode="rgb", max_side=4 * width, name=Path(path).name).array
-    except ImageError:
-        return ""
-    return half_blocks(Image.fromarray(np.clip(np.rint(array), 0, 255).astype(np.uint8)), width)
+    if means == "blocks":
+        return half_blocks(image, width)
+    return {"kitty": kitty, "iterm": iterm, "sixel": sixels}[means](image)
 
 
 def half_blocks(image: Image.Image, width: int = WIDTH) -> str:

@@ -36,6 +36,7 @@ from patchbag.cli.options import (
 
 BLOCK = 64
 UNLIKE = "unlike anything seen"
+COLUMNS = ("image", "label", "probability", "typicality", "unlike_anything_seen", "error")  # of the file
 
 Answer = dict[str, Any]
 Emit = Callable[[Answer], None]
@@ -111,7 +112,7 @@ def predict(
                 write({"image": part.names[failure.index], "error": failure.message})
                 if as_json:
                     print(json.dumps({"image": part.names[failure.index], "error": failure.message}), flush=True)
-    screen.list_failures(failures, len(found))
+    screen.list_failures([(f.name, f.message) for f in failures], len(found))
     say_how_read(found.paths, categorizer.recipe_["features"].reads()[0])
     if output is not None:
         screen.say(f"{output}: {len(found) - len(failures)} images")
@@ -183,8 +184,7 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
     from patchbag.collection.labels import plain_cell
 
     with appending(path, "w") as (file, named):
-        columns = ["image", "label", "probability", "typicality", "unlike_anything_seen", "error"]
-        writer = csv.DictWriter(file, [*columns, *(f"p({name})" for name in classes)], extrasaction="ignore")
+        writer = csv.DictWriter(file, [*COLUMNS, *(f"p({name})" for name in classes)], extrasaction="ignore")
         if path.suffix.lower() == ".csv":
             writer.writeheader()
 
@@ -223,8 +223,7 @@ def _parquet(path: Path, classes: list[str]) -> Iterator[Emit]:
 
     rows: list[Answer] = []
     yield rows.append
-    columns = ["image", "label", "probability", "typicality", "unlike_anything_seen", "error"]
-    table = {name: [row.get(name) for row in rows] for name in columns}
+    table = {name: [row.get(name) for row in rows] for name in COLUMNS}
     table |= {f"p({name})": [row.get("probabilities", {}).get(name) for row in rows] for name in classes}
     with replacing(path) as file:
         pyarrow.parquet.write_table(pyarrow.table(table), file)

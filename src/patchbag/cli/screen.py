@@ -149,12 +149,17 @@ def reporting(what: str) -> Iterator[Callable[[int, int], None]]:
         yield report
 
 
-def list_failures(failures: list[Any], total: int) -> None:
-    """Say which files were left out; long lists are cut, never silently."""
+def list_failures(failures: list[tuple[Any, str]], total: int) -> None:
+    """Say which files were left out, and why; long lists are cut, never silently."""
     if not failures:
         return
-    say(f"left out {len(failures)} of {total} files:", "yellow")
-    for failure in failures[:20]:
-        say(f"  {failure.name}: {failure.message}")
+    say(f"left out {len(failures)} of {count(total, 'file')}:", "yellow")
+    for name, message in failures[:20]:
+        say(f"  {name}: {message}")
     if len(failures) > 20:
         say(f"  and {len(failures) - 20} more")
+
+
+def count(number: int, what: str) -> str:
+    """ "1 image", "2 images"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -12,8 +12,9 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_outputs
-from patchbag.cli.finding import count, describe_group, find, open_index, print_table
+from patchbag.cli.finding import describe_group, find, open_index, print_table
 from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, app
+from patchbag.cli.screen import count
 
 ByOption = Annotated[
     str,

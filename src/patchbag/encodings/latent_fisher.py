@@ -25,33 +25,30 @@ descriptors keeps the prior it started from.  All is evaluated in float64 whatev
 as (10) are small for components with few descriptors; the result has the dtype of the statistics.
 
 Cost: one logarithm and five divisions for each of the K·D statistics, in one SIMD pass; about the memory
-traffic of writing 4·K·D numbers.  :class:`FullLatentFisherVector` runs the inference with updated responsibilities and
-costs some ten passes over the descriptors.  Citation key: cinbis2012.
+traffic of writing 4·K·D numbers.  Responsibilities stay those of the universal mixture; updating them too
+(:func:`~patchbag.encodings.latent_mixture.infer_bag`) costs some ten passes over the descriptors.  Citation key:
+cinbis2012.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numba import njit, prange
 from scipy.special import digamma as _digamma
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted
 
-from patchbag.bags import as_bags
 from patchbag.declared import Declared, Many, Part, integer, real
 from patchbag.device import lies_elsewhere, to_host
 from patchbag.encodings import latent_dense
 from patchbag.encodings.base import SomeOf, StatisticsTransformer
-from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, infer_bag, posterior_entry
+from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, posterior_entry
 from patchbag.encodings.polya import polya_gradient
-from patchbag.mixture.parameters import GaussianParameters
-from patchbag.mixture.statistics import Statistics, raise_not_finite
+from patchbag.mixture.statistics import Statistics
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma_from_log, log_positive
 
@@ -201,70 +198,3 @@ class LatentFisherVector(StatisticsTransformer):
     def _encode(self, statistics: Statistics) -> Any:
         s0 = array_namespace(statistics.s0).astype(statistics.s0, statistics.s1.dtype, copy=False)
         return latent_gradient(s0, statistics.s1, statistics.s2, self.prior_, self.count_scale, self.blocks)
-
-
-class FullLatentFisherVector(LatentFisherVector):
-    """Fisher vectors of a latent Gaussian mixture whose responsibilities are inferred too (eq. 26-28), from bags.
-
-    Parameters
-    ----------
-    universal : GaussianParameters of the mixture to start from
-    n_rounds : how often inference over all training bags and learning of the prior alternate
-    max_inference, tol_inference : iterations of the inference in one image, and the relative rise of F that ends it
-    blocks, count_scale, max_iter, tol : as for LatentFisherVector
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **LatentFisherVector._parameter_constraints,
-        "universal": [GaussianParameters],
-        "n_rounds": [Interval(Integral, 0, None, closed="left")],
-        "max_inference": [Interval(Integral, 1, 10_000, closed="both")],
-        "tol_inference": [Interval(Real, 0, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        universal: GaussianParameters,
-        n_rounds: int = 3,
-        max_inference: int = 50,
-        tol_inference: float = 1e-5,
-        blocks: Sequence[str] = BLOCKS,
-        count_scale: float = 1.0,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-    ):
-        super().__init__(blocks=blocks, count_scale=count_scale, per_cell=False, max_iter=max_iter, tol=tol)
-        self.universal = universal
-        self.n_rounds = n_rounds
-        self.max_inference = max_inference
-        self.tol_inference = tol_inference
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the prior from training bags."""
-        means = self.universal.means[None]
-        # a concentrated prior, under which the first responsibilities are those of the universal mixture
-        sure = np.full(means.shape, 1e6)
-        weights = 1e6 * self.universal.weights[None] + 1e-6
-        first = LatentPrior(weights, means, sure, sure, sure * self.universal.variances)
-        super().fit(self._infer(X, first, 0))
-        for _ in range(self.n_rounds):
-            self._fit(self._infer(X, self.prior_, self.max_inference), self.prior_)
-        return self
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Encode bags: (n, width)."""
-        check_is_fitted(self)
-        return super().transform(self._infer(X, self.prior_, self.max_inference))[:, 0]
-
-    def _infer(self, X: Any, prior: LatentPrior, max_iter: int) -> Statistics:
-        """Statistics of the bags, as of one cell, at the responsibilities that are inferred."""
-        bags = as_bags(X).check_not_empty()
-        if bags.dimension != prior.m.shape[2]:
-            raise ValueError(f"the mixture has {prior.m.shape[2]} dimensions, these bags have {bags.dimension}")
-        if not np.isfinite(bags.values).all():
-            raise_not_finite(bags, 0, len(bags))
-        options = float(self.count_scale), max_iter, self.tol_inference
-        parts = [infer_bag(x, prior, *options)[:3] for x in bags]
-        s0, s1, s2 = (np.stack(column)[:, None] for column in zip(*parts))
-        return Statistics(s0, s1, s2, universal=self.universal)

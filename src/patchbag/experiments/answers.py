@@ -27,7 +27,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from patchbag.categorizer import Categorizer
 from patchbag.evaluation import score_classes
-from patchbag.experiments.runs import check_runs, expand_runs, open_data, run_pipeline
+from patchbag.experiments.files import study
+from patchbag.experiments.runs import check_runs, describe_runs, expand_runs, open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
@@ -44,10 +45,10 @@ def _described(
     runs, shared = expand_runs(spec), spec.get("settings", {})
     check_runs(runs, shared)
     images = open_data(spec, data)
+    pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
+    described = describe_runs(images, pipelines, progress)
     for run in runs:
-        pipeline = run_pipeline(run, shared)
-        progress(f"{run['name']}: describing {len(images)} images")
-        yield run, pipeline, images.describe(pipeline["features"], on_error="raise").bags, images.labels.astype(str)
+        yield run, pipelines[run["name"]], described[run["name"]], images.labels.astype(str)
 
 
 def _splits(spec: dict[str, Any], labels: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -62,11 +63,10 @@ def _rows(run: dict[str, Any], found: dict[str, list[float]], more: dict[str, di
     """Means over splits of what was found under each name."""
     published = run.get("published", {})
     for what, values in found.items():
-        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        row = make_row(f"{run['name']}: {what}", float(np.mean(values)), published.get(what))
-        yield row | {"std": spread} | more.get(what, {})
+        yield make_row(f"{run['name']}: {what}", values, published.get(what), **more.get(what, {}))
 
 
+@study("ranks", "data at train_per_class run", each="name recipe")
 def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Mean over the classes of how often the true class is among the first r; the classes are in the JSON file."""
     rows: list[Row] = []
@@ -85,6 +85,7 @@ def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal:
     return rows
 
 
+@study("calibration", "data at run", each="name recipe")
 def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Right, stated and furthest apart in percent, losses in nats, of every number of labels per class."""
     rows: list[Row] = []
@@ -141,6 +142,7 @@ def _distrust(model: Categorizer, bags: Any, labels: np.ndarray, n_trained: int)
     }
 
 
+@study("distrust", "data at run", each="name recipe")
 def distrust_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Calibration, sets and images unlike all training images, with classes left out of training; all in percent."""
     rows: list[Row] = []

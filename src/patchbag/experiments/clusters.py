@@ -14,7 +14,8 @@ import joblib
 import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
 
-from patchbag.experiments.runs import check_runs, open_data, run_pipeline
+from patchbag.experiments.files import study
+from patchbag.experiments.runs import check_runs, describe_runs, open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
@@ -22,6 +23,7 @@ from patchbag.search.clusters import ImageClusters
 from patchbag.similarity.base import is_kernel
 
 
+@study("clusters", "data train_per_class run", each="name recipe")
 def cluster_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Mean over splits of 100 · NMI, with as many clusters as there are classes."""
     shared, seed = spec.get("settings", {}), spec.get("seed", 0)
@@ -30,25 +32,20 @@ def cluster_table(spec: dict[str, Any], data: Path | None, progress: Tell, journ
     classes, codes = np.unique(images.labels, return_inverse=True)
     splitter = PerClassSplit(spec["train_per_class"], None, spec["splits"], seed)
     splits = [drawn for drawn, _ in splitter.split(np.zeros(len(images)), images.labels)]
-    described: dict[str, Any] = {}
+    pipelines = {run["name"]: run_pipeline(run, shared) for run in spec["run"]}
+    described = describe_runs(images, pipelines, progress)
     rows = []
     for run in spec["run"]:
-        steps = run_pipeline(run, shared)
-        features = joblib.hash(steps["features"])
-        if features not in described:
-            progress(f"describing {len(images)} images")
-            described[features] = images.describe(steps["features"], on_error="raise").bags
-        figures = []
+        steps, figures = pipelines[run["name"]], []
         for i, drawn in enumerate(splits):
             key = joblib.hash((spec["name"], run, shared, seed + i))
             if key not in journal:
                 progress(f"{run['name']}, split {i + 1} of {len(splits)}")
                 with runtime_context(seed=seed + i):
                     given = "kernel" if is_kernel(steps[:-1]) else "vectors"
-                    X = np.asarray(steps[1:-1].fit_transform(described[features][drawn]))
+                    X = np.asarray(steps[1:-1].fit_transform(described[run["name"]][drawn]))
                     found = ImageClusters(len(classes), given=given).fit_predict(X)
                 journal[key] = float(100 * normalized_mutual_info_score(codes[drawn], found))
             figures.append(journal[key])
-        spread = float(np.std(figures, ddof=1)) if len(figures) > 1 else 0.0
-        rows.append(make_row(run["name"], float(np.mean(figures)), run.get("published")) | {"std": spread})
+        rows.append(make_row(run["name"], figures, run.get("published")))
     return rows

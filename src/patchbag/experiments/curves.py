@@ -12,13 +12,14 @@ from patchbag.active.criteria import CRITERIA
 from patchbag.active.pool import pool_graph
 from patchbag.active.pool_learner import RULES
 from patchbag.active.simulation import LearningCurves, simulate
-from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.kernels import kernels_of
 from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.runtime import runtime_context
 
 
+@study("active", "data recipe criteria at")
 def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """kapoor2010 figures 8 to 10 and table 4: accuracy by number of labels, criteria against random selection.
 
@@ -60,6 +61,7 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
     return rows
 
 
+@study("pool", "data recipe criteria at")
 def pool_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Accuracy on all images without a label, by number of labels, for rules that ask a pool from nothing."""
     wrong = [c for c in spec["criteria"] if c not in RULES]

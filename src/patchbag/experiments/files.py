@@ -10,38 +10,15 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from sklearn.utils._param_validation import Interval
 
 from patchbag.settings import check_value
 
-# kind -> keys that the file must have, keys that each of its runs must have
-REQUIRED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "evaluate": (("data", "run"), ("name", "recipe")),
-    "kernels": (("data", "recipe", "run"), ("name",)),
-    "voc": (("data", "run"), ("name", "recipe")),
-    "active": (("data", "recipe", "criteria", "at"), ()),
-    "pool": (("data", "recipe", "criteria", "at"), ()),
-    "clusters": (("data", "train_per_class", "run"), ("name", "recipe")),
-    "retrieval": (("data", "at", "run"), ("name", "by")),
-    "robustness": (("data", "versions", "run"), ("name", "by")),
-    "toy": ((), ()),
-    "discount": ((), ()),
-    "eigenfunctions": ((), ()),
-    "mixture-cost": ((), ()),
-    "ranks": (("data", "at", "train_per_class", "run"), ("name", "recipe")),
-    "calibration": (("data", "at", "run"), ("name", "recipe")),
-    "distrust": (("data", "at", "run"), ("name", "recipe")),
-    "ripley": (("at",), ()),
-    "plane": (("run",), ("name", "model")),
-    "risk": ((), ()),
-    "uci": (("tables",), ()),
-    "neighbors": (("data", "features", "run"), ("name", "figure")),
-}
 ABOUT = ("kind", "title", "source", "note", "axis", "plot")
 TEXTS = (
     *ABOUT, "data", "recipe", "name", "universal", "classifier", "by", "figure", "tree", "layout", "model", "points",
@@ -55,33 +32,40 @@ RULES: dict[str, list[Any]] = {
     **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
     **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at", "versions")},
     **{key: [dict] for key in ("settings", "over", "strategies", "tables")},
-    "whole": ["boolean"],
-    "half": ["boolean"],
-    "pool": ["boolean"],
-    "diffuse": ["boolean"],
-    "low_pass": ["boolean"],
+    **{key: ["boolean"] for key in ("whole", "half", "pool", "diffuse", "low_pass")},
     "features": [str, list],
     "seed": [Interval(Integral, 0, None, closed="left")],
 }
 # keys whose values are looked at by the study itself
 OTHERS = (
-    "run",
-    "published",
-    "binary",
-    "gain",
-    "batch",
-    "batch_size",
-    "n_labels",
-    "n_start",
-    "n_test",
-    "noise",
-    "tables",
-    "x",
-)
+    "run", "published", "binary", "gain", "batch", "batch_size", "n_labels", "n_start", "n_test", "noise", "x",
+)  # fmt: skip
 
 
 class ExperimentError(ValueError):
     """An experiment that is not there or not complete, or whose data are not there."""
+
+
+class Study(NamedTuple):
+    """What runs the files of one kind, the keys that such a file must have, and those that each of its runs must."""
+
+    run: Callable[..., list[dict[str, Any]]]
+    needs: list[str]
+    each: list[str]
+
+
+STUDIES: dict[str, Study] = {}
+F = TypeVar("F", bound=Callable[..., list[dict[str, Any]]])
+
+
+def study(kind: str, needs: str = "", each: str = "") -> Callable[[F], F]:
+    """Let a function run the files of a kind: it takes the file, the folder of the data, ``progress`` and a journal."""
+
+    def register(function: F) -> F:
+        STUDIES[kind] = Study(function, needs.split(), each.split())
+        return function
+
+    return register
 
 
 def experiments_folder() -> Path:
@@ -114,9 +98,9 @@ def load_experiment(name: str) -> dict[str, Any]:
 def check_experiment(spec: dict[str, Any], where: str) -> None:
     """Raise ExperimentError unless the experiment has what its kind needs."""
     _check_kinds(spec, where)
-    if spec["kind"] not in REQUIRED:
-        raise ExperimentError(f"{where}: unknown kind {spec['kind']!r}; there are {', '.join(REQUIRED)}")
-    needed, needed_of_run = REQUIRED[spec["kind"]]
+    if spec["kind"] not in STUDIES:
+        raise ExperimentError(f"{where}: unknown kind {spec['kind']!r}; there are {', '.join(STUDIES)}")
+    _, needed, needed_of_run = STUDIES[spec["kind"]]
     _check_keys(spec, needed, where)
     if spec["kind"] == "evaluate" and ("train_per_class" in spec) == ("folds" in spec):
         raise ExperimentError(f"{where}: there must be train_per_class or folds in it, one of them")

@@ -8,7 +8,6 @@ that makes it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ import joblib
 import numpy as np
 from sklearn.base import clone
 
-from patchbag.channels import Channel, Channels
+from patchbag.channels import Channel
 from patchbag.collection import Collection
 from patchbag.collection.store import Store
 from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.features.channels import FeatureChannels
 from patchbag.fingerprint import code_fingerprint
 from patchbag.memory import content_key
+from patchbag.replacing import replacing
 from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
 
@@ -48,9 +48,8 @@ def _describe(collection: Collection, features: Any, branch: Any) -> Any:
     """What a branch works on: all images, described by the feature that it names."""
     if not isinstance(features, FeatureChannels):
         return collection.describe(features, on_error="raise").bags
-    names = [step.name for _, step in branch.steps if isinstance(step, Channel)]
-    parts = dict(features.channels)
-    return Channels({name: collection.describe(parts[name], on_error="raise").bags for name in names})
+    use = [step.name for _, step in branch.steps if isinstance(step, Channel)]
+    return collection.describe(FeatureChannels(features.channels, use=use), on_error="raise").bags
 
 
 def make_kernel(branch: Any, described: Any, seed: int) -> np.ndarray:
@@ -60,17 +59,13 @@ def make_kernel(branch: Any, described: Any, seed: int) -> np.ndarray:
 
 
 def _stored(branch: Any, described: Any, seed: int) -> np.ndarray:
-    contents = [content_key(described[name]) for name in described.names] if isinstance(described, Channels) else None
-    key = joblib.hash((code_fingerprint(), contents or content_key(described), clone(branch), seed))
+    key = joblib.hash((code_fingerprint(), content_key(described), clone(branch), seed))
     path = Store().folder / "kernels" / f"{key}.npy"
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError):  # not there, or cut off
         pass
     gram = make_kernel(branch, described, seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("wb") as file:
+    with replacing(path) as file:
         np.save(file, gram)
-    partial.replace(path)
     return gram

@@ -25,6 +25,7 @@ import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 
 from patchbag.collection import Collection
+from patchbag.experiments.files import study
 from patchbag.experiments.runs import open_data
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.features.dense_sift import DenseSIFT
@@ -47,6 +48,7 @@ N_WORDS = 1111
 GRID = 8
 
 
+@study("neighbors", "data features run", each="name figure")
 def neighbor_study(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Rows of one experiment; trees and searches use one thread."""
     collection = open_data(spec, data)

@@ -25,7 +25,7 @@ from patchbag.classifiers.prototypes.losses import make_loss
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.search import nearest_others
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
-from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.points import K, read_ripley
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 
@@ -54,6 +54,7 @@ MODELS = {
 }
 
 
+@study("plane", "run", each="name model")
 def plane_maps(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Test errors of classifiers, and the regions that they make of the plane.
 
@@ -78,6 +79,7 @@ def plane_maps(spec: dict[str, Any], data: Path | None, progress: Tell, journal:
     return rows
 
 
+@study("risk")
 def risk_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """The exponential risk of training examples after each round, by how prototypes are chosen (figure 4.6)."""
     (X, y), _ = read_ripley(data)

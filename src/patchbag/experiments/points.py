@@ -25,7 +25,7 @@ from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.experiments.condensed import CondensedNeighbors
-from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.runs import data_folder
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.fingerprint import code_fingerprint
@@ -58,6 +58,7 @@ def read_ripley(data: Path | None) -> list[tuple[np.ndarray, np.ndarray]]:
     return [read_table(data_folder(data) / "tables" / name, -1) for name in ("synth.tr", "synth.te")]
 
 
+@study("ripley", "at")
 def ripley_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Test error against the share of prototypes kept (figure 4.7)."""
     (X, y), (queries, truth) = read_ripley(data)
@@ -71,13 +72,11 @@ def ripley_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
         for seed in range(DRAWS):
             some = MulticlassLeveragedNeighbors(K, rounds=float(share), chooser="equal", random_state=seed).fit(X, y)
             errors.append(100 * np.mean(some.predict(queries) != truth))
-        row = make_row(f"random k-NN, {share}", np.mean(errors), x=share, series="random k-NN")
-        rows.append(row | {"std": float(np.std(errors, ddof=1))})
+        rows.append(make_row(f"random k-NN, {share}", errors, x=share, series="random k-NN"))
     fitted = [CondensedNeighbors(random_state=seed).fit(X, y) for seed in range(DRAWS)]
     errors = [100 * np.mean(model.predict(queries) != truth) for model in fitted]
     share = np.mean([len(model.prototypes_) for model in fitted]) / len(X)
-    row = make_row(f"condensed nearest neighbours, {share:.2f} of them", np.mean(errors))
-    return [*rows, row | {"std": float(np.std(errors, ddof=1))}]
+    return [*rows, make_row(f"condensed nearest neighbours, {share:.2f} of them", errors)]
 
 
 def chosen(models: list[Any], X: np.ndarray, y: np.ndarray) -> Any:
@@ -92,6 +91,7 @@ def _error(models: list[Any], X: np.ndarray, y: np.ndarray, train: np.ndarray, t
     return float(100 * np.mean(model.predict(X[test]) != y[test]))
 
 
+@study("uci", "tables")
 def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Errors of five times two folds (table 4.1).
 
@@ -126,7 +126,6 @@ def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: 
                 journal[key] = [_error(several, X, y, *part) for part in parts]
             errors = journal[key]
             theirs = published.get(label.split(", ")[0] if "chosen" in label else label)
-            row = make_row(f"{name}: {label}", float(np.mean(errors)), theirs)
-            rows.append(row | {"std": float(np.std(errors, ddof=1)), "accuracies": [100 - e for e in errors]})
-            progress(f"{name}, {len(X)} examples: {label}: {row['mean']:.2f} %")
+            rows.append(make_row(f"{name}: {label}", errors, theirs, accuracies=[100 - e for e in errors]))
+            progress(f"{name}, {len(X)} examples: {label}: {np.mean(errors):.2f} %")
     return rows

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.experiments.files import study
 from patchbag.experiments.runs import data_folder, open_data
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.groups import open_groups
@@ -114,6 +115,7 @@ def rank(run: dict[str, Any], described: Any, query: int) -> np.ndarray:
     return rank_vectors(described, query, metric, run.get("diffuse", False), run.get("expand", 0))
 
 
+@study("retrieval", "data at run", each="name by")
 def retrieval_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Precision and mean average precision of searches by several representations."""
     if layout := spec.get("layout"):

@@ -36,7 +36,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.retrieval import choose_queries
 from patchbag.experiments.runs import open_data
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
@@ -90,6 +90,7 @@ def make_version(image: np.ndarray, version: str, rng: np.random.Generator) -> n
         raise ExperimentError(f"no version {version!r}; there are {', '.join(VERSIONS)}, each with -NUMBER") from None
 
 
+@study("robustness", "data versions run", each="name by")
 def robustness_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """How many queries find their own versions first, by several representations."""
     collection = open_data(spec, data)

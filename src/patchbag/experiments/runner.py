@@ -35,49 +35,24 @@ first run takes images of each class for.  In a run:
 ``folds = 10`` instead of ``train_per_class`` is a cross-validation.  ``pool = true`` lets test images teach without
 their labels, where a recipe learns from such.
 
-Files with ``kind`` other than "evaluate" name another function of ``KINDS``.
+Files with another ``kind`` than "evaluate" are run by the function that :func:`~patchbag.experiments.files.study` marks
+with it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from patchbag.experiments.answers import calibration_table, distrust_table, rank_table
-from patchbag.experiments.clusters import cluster_table
-from patchbag.experiments.curves import active_curves, pool_curves
-from patchbag.experiments.neighbors import neighbor_study
-from patchbag.experiments.planes import plane_maps, risk_curves
-from patchbag.experiments.points import ripley_curves, uci_table
-from patchbag.experiments.retrieval import retrieval_table
-from patchbag.experiments.robustness import robustness_table
-from patchbag.experiments.studies import discount_curves, eigenfunctions, mixture_cost, toy_example
-from patchbag.experiments.tables import Row, Tell, kernel_table, recipe_table, voc_table
+from patchbag.experiments.files import STUDIES
+from patchbag.experiments.tables import Tell
 
-KINDS: dict[str, Callable[[dict[str, Any], Path | None, Tell, MutableMapping[str, Any]], list[Row]]] = {
-    "evaluate": recipe_table,
-    "kernels": kernel_table,
-    "voc": voc_table,
-    "active": active_curves,
-    "pool": pool_curves,
-    "clusters": cluster_table,
-    "retrieval": retrieval_table,
-    "robustness": robustness_table,
-    "toy": toy_example,
-    "discount": discount_curves,
-    "eigenfunctions": eigenfunctions,
-    "mixture-cost": mixture_cost,
-    "ranks": rank_table,
-    "calibration": calibration_table,
-    "distrust": distrust_table,
-    "ripley": ripley_curves,
-    "plane": plane_maps,
-    "risk": risk_curves,
-    "uci": uci_table,
-    "neighbors": neighbor_study,
-}
+# each registers the kinds of files that it runs
+for module in ("answers", "clusters", "curves", "neighbors", "planes", "points", "retrieval", "robustness", "studies"):
+    import_module(f"patchbag.experiments.{module}")
 
 
 def run_experiment(
@@ -91,6 +66,6 @@ def run_experiment(
     """Run an experiment and return its figures; those in the journal are not computed again."""
     started = time.perf_counter()
     spec = {**spec, "splits": splits or spec.get("splits", 10)}
-    rows = KINDS[spec["kind"]](spec, data, progress, {} if journal is None else journal)
+    rows = STUDIES[spec["kind"]].run(spec, data, progress, {} if journal is None else journal)
     about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note", "axis", "plot", "splits")}
     return {**about, "runs": rows, "seconds": time.perf_counter() - started}

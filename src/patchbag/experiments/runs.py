@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 from sklearn.decomposition import NMF
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
@@ -84,6 +85,21 @@ def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) 
         chosen = [order[collection.labels[order] == c][: spec["images_per_class"]] for c in collection.classes]
         collection = collection[np.sort(np.concatenate(chosen))]
     return collection
+
+
+def describe_runs(
+    images: Collection, pipelines: dict[str, Pipeline], progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """All images as each of the pipelines takes them; those with equal features share them."""
+    described: dict[str, Any] = {}
+    found = {}
+    for name, pipeline in pipelines.items():
+        key = joblib.hash(pipeline["features"])
+        if key not in described:
+            progress(f"describing {len(images)} images")
+            described[key] = images.describe(pipeline["features"], on_error="raise").bags
+        found[name] = described[key]
+    return found
 
 
 def branch_prefixes(pipeline: Pipeline) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from patchbag.experiments.files import study
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 
 # fine enough that sums over it are integrals to ten digits
@@ -27,6 +28,7 @@ def _density(means: list[float]) -> np.ndarray:
     return np.mean([np.exp(-0.5 * (GRID - m) ** 2) for m in means], axis=0) / np.sqrt(2 * np.pi)
 
 
+@study("toy")
 def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     r"""liu2010 §5.2: q = ½N(2, 1) + ½N(−2, 1) beside its halves p1, p2 and the shifted p3(δ).
 
@@ -64,6 +66,7 @@ def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell, journal
     return rows
 
 
+@study("discount")
 def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """cinbis2012 figure 5: how far ψ(α + n), rescaled to [0, 1], is from √n, for n up to 100."""
     from patchbag.encodings.polya import discount_curve
@@ -79,6 +82,7 @@ def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell, jou
     return rows
 
 
+@study("eigenfunctions")
 def eigenfunctions(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """liu2010 figure 7.1: functions of 2uv/(u + v) learned at 128 points regularly spaced in [0, 1]."""
     from patchbag.embeddings.additive import KERNELS, nystroem, top_eigenpairs
@@ -101,6 +105,7 @@ def eigenfunctions(spec: dict[str, Any], data: Path | None, progress: Tell, jour
     ]
 
 
+@study("mixture-cost")
 def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """liu2010 §4.3.2.4: milliseconds per image, microseconds per pair, 128 Gaussians × 50-D."""
     from patchbag import Bags, UniversalMixture

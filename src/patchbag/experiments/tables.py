@@ -19,9 +19,9 @@ from sklearn.svm import SVC
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.multilabel import MultilabelSVM
 from patchbag.evaluation import Evaluation, compare
-from patchbag.experiments.files import ExperimentError
+from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.kernels import kernels_of
-from patchbag.experiments.runs import check_runs, data_folder, expand_runs, open_data, run_pipeline
+from patchbag.experiments.runs import check_runs, data_folder, describe_runs, expand_runs, open_data, run_pipeline
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
@@ -44,17 +44,21 @@ GP = sorted(GaussianProcessClassifier().get_params())
 PARAMETERS = {"gp": GP, "gp-classwise": GP, "svm": sorted(SVC().get_params()), "nn": []}
 
 
-def make_row(name: str, value: float, published: float | None = None, **more: Any) -> Row:
-    return {"name": name, "mean": float(value), "std": 0.0, "published": published, **more}
+def make_row(name: str, values: Any, published: float | None = None, **more: Any) -> Row:
+    """A figure, or the mean and the standard deviation of several."""
+    several = np.atleast_1d(np.asarray(values, dtype=float))
+    spread = float(several.std(ddof=1)) if len(several) > 1 else 0.0
+    return {"name": name, "mean": float(several.mean()), "std": spread, "published": published, **more}
 
 
 def row_of(run: dict[str, Any], result: Evaluation, **more: Any) -> Row:
     """A run's figures in percent, beside the published one."""
-    row = make_row(run["name"], 100 * result.mean_accuracy, run.get("published"), x=run.get("x"))
-    row |= {"std": 100 * result.std_accuracy, "series": run.get("series"), "seconds": result.seconds()["total"]}
-    return row | {"accuracies": [100 * split.accuracy for split in result.splits], **more}
+    accuracies = [100 * split.accuracy for split in result.splits]
+    more |= {"x": run.get("x"), "series": run.get("series"), "seconds": result.seconds()["total"]}
+    return make_row(run["name"], accuracies, run.get("published"), accuracies=accuracies, **more)
 
 
+@study("evaluate", "data run", each="name recipe")
 def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Recipes over random splits; what several runs have in common is computed once."""
     runs = expand_runs(spec)
@@ -63,19 +67,13 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
     collection = open_data(spec, data)
     others = {name: open_data(spec, data, name) for name in {run["universal"] for run in runs if "universal" in run}}
     pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
-    described: dict[str, Any] = {}
-    X: dict[str, Any] = {}
+    X = describe_runs(collection, pipelines, progress)
     foreign: dict[str, Any] = {}
     counted: dict[str, Any] = {}
     for run in runs:
         pipeline = pipelines[run["name"]]
-        features = joblib.hash(pipeline["features"])
-        if features not in described:
-            progress(f"describing {len(collection)} images")
-            described[features] = collection.describe(pipeline["features"], on_error="raise").bags
-        X[run["name"]] = described[features]
         if "universal" in run:
-            key = joblib.hash((run["universal"], features, pipeline["statistics"]))
+            key = joblib.hash((run["universal"], pipeline["features"], pipeline["statistics"]))
             if key not in foreign:
                 progress(f"universal model from {run['universal']}")
                 bags = others[run["universal"]].describe(pipeline["features"], on_error="raise").bags
@@ -84,7 +82,7 @@ def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
             if not foreign[key].moments and not run.get("whole"):  # counts, few enough to be there for all splits
                 if key not in counted:
                     progress(f"words of {len(collection)} images")
-                    counted[key] = foreign[key].transform(described[features])
+                    counted[key] = foreign[key].transform(X[run["name"]])
                 X[run["name"]] = counted[key]
                 pipelines[run["name"]] = Pipeline(pipeline.steps[2:])
             else:
@@ -125,6 +123,7 @@ def check_kernel_runs(spec: dict[str, Any]) -> None:
             )
 
 
+@study("kernels", "data recipe run", each="name")
 def kernel_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """kapoor2010 table 2 and figures 3 to 7: classifiers and combinations on kernel matrices that are made once.
 
@@ -152,6 +151,7 @@ def kernel_table(spec: dict[str, Any], data: Path | None, progress: Tell, journa
     return rows
 
 
+@study("voc", "data run", each="name recipe")
 def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
     images = open_voc(data_folder(data) / spec["data"])

@@ -61,11 +61,6 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
         """Page and channels of image files that are read; all features are fitted in one context."""
         return self.chosen()[0][1].reads()
 
-    def idle_features(self) -> list[Any]:
-        """Feature extractors that are listed and not used."""
-        used = [feature for _, feature in self.chosen()]
-        return [feature for _, feature in self.channels if not any(feature is one for one in used)]
-
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Check the parameters; features learn nothing."""

@@ -32,7 +32,7 @@ from sklearn.utils._param_validation import StrOptions
 from patchbag.decoders import MAX_PIXELS
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
-from patchbag.images import MAX_SIDE, ImageError, Mode
+from patchbag.images import MAX_SIDE, Mode
 
 CELLS = 4
 DIMENSION = CELLS * CELLS * 6
@@ -109,13 +109,7 @@ class ColorStatistics(FeatureExtractor):
         """Descriptors (n, 96), scale after scale and row after row, and positions (n, 2) of one RGB image."""
         height, width = image.shape[:2]
         reaches = [(CELLS * c - 1) / 2 for c in self.cell_sizes]
-        xs, ys = grid.lattice(width, self.step, reaches), grid.lattice(height, self.step, reaches)
-        if not any(len(x) * len(y) for x, y in zip(xs, ys)):
-            need = CELLS * min(self.cell_sizes)
-            raise ImageError(
-                f"is {width}×{height} pixels, smaller than the smallest patch of {need}×{need}; "
-                "drop it or use smaller cell_sizes"
-            )
+        xs, ys = grid.lattices(width, height, self.step, reaches, "cell_sizes")
         parts, where = [], []
         for x, y, cell_size, reach in zip(xs, ys, self.cell_sizes, reaches):
             if len(x) and len(y):

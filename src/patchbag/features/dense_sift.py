@@ -46,7 +46,7 @@ from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
 from patchbag.features.sift_batch import dense_sift_batch
-from patchbag.images import MAX_SIDE, ImageError
+from patchbag.images import MAX_SIDE
 
 
 class DenseSIFT(FeatureExtractor):
@@ -143,14 +143,7 @@ class DenseSIFT(FeatureExtractor):
     def _lattices(self, width: int, height: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Centres of the patches along x and along y, for every size."""
         reaches = [(BINS - 1) / 2 * b for b in self.bin_sizes]
-        xs, ys = grid.lattice(width, self.step, reaches), grid.lattice(height, self.step, reaches)
-        if not any(len(x) * len(y) for x, y in zip(xs, ys)):
-            need = int(2 * min(reaches)) + 1
-            raise ImageError(
-                f"is {width}×{height} pixels, smaller than the smallest patch of {need}×{need}; "
-                "drop it or use smaller bin_sizes"
-            )
-        return xs, ys
+        return grid.lattices(width, height, self.step, reaches, "bin_sizes")
 
     def describe_batch(self, images: Any) -> Bags:
         """Bags of decoded grey images of one size, (n, height, width), on the device of the context.

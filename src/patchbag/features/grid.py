@@ -22,6 +22,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from patchbag.images import ImageError
+
 
 def axis_centres(length: int, step: int, reach: float) -> np.ndarray:
     """Centres of the patches on one axis of ``length`` pixels: (n,) float64, empty if not one patch fits."""
@@ -49,6 +51,20 @@ def lattice(length: int, step: int, reaches: Sequence[float]) -> list[np.ndarray
         last = int(np.floor((length - 1 - reach - phase) / step))
         axes.append(phase + step * np.arange(first, last + 1))
     return axes
+
+
+def lattices(
+    width: int, height: int, step: int, reaches: Sequence[float], option: str
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """:func:`lattice` of both axes, x before y; ImageError, which names the option of the sizes, if not one fits."""
+    xs, ys = lattice(width, step, reaches), lattice(height, step, reaches)
+    if not any(len(x) * len(y) for x, y in zip(xs, ys)):
+        need = int(2 * min(reaches)) + 1
+        raise ImageError(
+            f"is {width}×{height} pixels, smaller than the smallest patch of {need}×{need}; "
+            f"drop it or use smaller {option}"
+        )
+    return xs, ys
 
 
 def positions(x: np.ndarray, y: np.ndarray, width: int, height: int) -> np.ndarray:

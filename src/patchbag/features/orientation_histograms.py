@@ -6,7 +6,7 @@ r"""Histograms of gradient orientations on a grid of patches: the mathematics of
 towards +y (down).  A pixel p with gradient magnitude m and angle θ votes trilinearly::
 
     h[y, x, t] = sum_p  m(p) g(p) tri((p_x - c_x[x]) / bin) tri((p_y - c_y[y]) / bin) tri((θ(p) - 45° t) / 45°) / bin²
-    tri(u) = max(0, 1 - |u|),   g = Gaussian window, σ = window_size * bin around the patch centre
+    tri(u) = max(0, 1 - |u|),   g = Gaussian window, σ = 2 bin around the patch centre
 
 The layout is ``index = t + 8 * (x + 4 * y)``.  The histogram is divided by its L2 norm, clipped at 0.2 and divided by
 its norm again (Lowe, IJCV 2004).  RootSIFT (Arandjelović & Zisserman, CVPR 2012) then takes the square root of the
@@ -50,6 +50,7 @@ BINS = 4
 ORIENTATIONS = 8
 DIMENSION = BINS * BINS * ORIENTATIONS
 CLIP = 0.2
+WINDOW = 2.0  # deviation of the Gaussian window in bins
 # a descriptor rarely exceeds one half in any dimension: 512 steps to 1 use the range of a byte well
 BYTE_SCALE = 512.0
 
@@ -72,14 +73,14 @@ class Axis(NamedTuple):
     weight: np.ndarray  # (4,) of each bin
 
 
-def sample_axis(centres: np.ndarray, bin_size: int, window: str, window_size: float) -> Axis:
+def sample_axis(centres: np.ndarray, bin_size: int, window: str) -> Axis:
     """Where the bins of patches with these centres are sampled along one axis."""
     offsets = (np.arange(BINS) - (BINS - 1) / 2) * bin_size
     bins = centres[:, None] + offsets
     fraction = float(bins[0, 0] - np.floor(bins[0, 0]))
     taps = np.arange(-bin_size, bin_size + 1) - fraction
     triangle = np.maximum(0, 1 - np.abs(taps) / bin_size) / bin_size
-    sigma = window_size * bin_size
+    sigma = WINDOW * bin_size
     gaussians = np.exp(-0.5 * ((taps + offsets[:, None]) / sigma) ** 2)
     if window == "gaussian":
         kernels, weight = triangle * gaussians, np.ones(BINS)
@@ -102,7 +103,6 @@ def dense_sift(
     bin_size: int,
     *,
     window: Literal["flat", "gaussian"] = "flat",
-    window_size: float = 2.0,
     root: bool = False,
     threshold: float = 0.0,
     out: np.ndarray | None = None,
@@ -114,7 +114,7 @@ def dense_sift(
     image : (h, w) uint8 or float, grey levels 0..255
     x, y : (nx,), (ny,) ascending centres in pixels with a common fraction; bins (1.5 * bin_size away) inside the image
     bin_size : distance between spatial bins in pixels
-    window, window_size, root : see the module's text
+    window, root : see the module's text
     threshold : descriptors whose norm is below it become zero
     out : (ny * nx, 128) float32 or uint8 (then round(512 v), at most 255), filled if given
 
@@ -134,7 +134,7 @@ def dense_sift(
     for centres, length, name in ((x, width, "x"), (y, height, "y")):
         if centres[0] - 1.5 * bin_size < 0 or centres[-1] + 1.5 * bin_size > length - 1:
             raise ValueError(f"{name} centres must be {1.5 * bin_size:g} pixels inside the {width}×{height} image")
-    rows, columns = sample_axis(y, bin_size, window, window_size), sample_axis(x, bin_size, window, window_size)
+    rows, columns = sample_axis(y, bin_size, window), sample_axis(x, bin_size, window)
     taps = rows.kernels.shape[1]
     last = np.maximum.accumulate(np.minimum(rows.first + taps, height))
     ring = int(np.max(last - np.maximum(rows.first, 0)))

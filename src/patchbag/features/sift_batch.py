@@ -89,7 +89,6 @@ def dense_sift_batch(
     *,
     deviation: float = 0.0,
     window: str = "flat",
-    window_size: float = 2.0,
     root: bool = False,
     threshold: float = 0.0,
     as_bytes: bool = False,
@@ -102,7 +101,7 @@ def dense_sift_batch(
     if deviation > 0:
         along = like(blur_matrix(width, deviation), images)
         images = like(blur_matrix(height, deviation), images) @ (images @ along.T)
-    rows, columns = (sample_axis(c, bin_size, window, window_size) for c in (y, x))
+    rows, columns = (sample_axis(c, bin_size, window) for c in (y, x))
     across, down = (like(sampling_matrix(a, s), images) for a, s in ((columns, width), (rows, height)))
     sampled = down @ (votes(images) @ across.T)
     for axis, found in ((2, rows), (3, columns)):

@@ -37,7 +37,6 @@ from patchbag.similarity.base import BagKernel, check_bags
 from patchbag.similarity.nearest import (
     FLOOR,
     cross_entropy,
-    divergence,
     entropy,
     kth_distances,
     kth_distances_to_many,
@@ -52,12 +51,6 @@ SAMPLED = 16
 def _neighbours(k: int, *samples: np.ndarray) -> int:
     """k, or what a small image has: of a thumbnail's finest band a few patches are kept."""
     return max(1, min(k, *(len(sample) - 1 for sample in samples)))
-
-
-def scale_divergences(one: np.ndarray, other: np.ndarray, k: int = 10, *, symmetric: bool = False) -> list[float]:
-    """D(one‖other) at every scale, of descriptors (n, 28)."""
-    pairs = zip(split_scales(one), split_scales(other))
-    return [divergence(a, b, _neighbours(k, a, b), symmetric=symmetric) for a, b in pairs]
 
 
 def divergences_to(

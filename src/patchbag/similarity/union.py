@@ -76,12 +76,6 @@ class KernelUnion(Kernel, _BaseComposition):
         self._set_params("branches", **params)
         return self
 
-    @property
-    def names_(self) -> list[str]:
-        """Names of the kernels, in the order of the last axis."""
-        check_is_fitted(self, "branches_")
-        return [name for name, _ in self.branches_]
-
     def chosen(self) -> list[tuple[str, Any]]:
         """(name, branch) of those in use."""
         known = dict(self.branches)
