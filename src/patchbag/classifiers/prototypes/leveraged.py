@@ -325,8 +325,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return scores[:, 1] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        best = self._class_scores(X).argmax(axis=1)
-        return self.classes_[best]
+        return self.classes_[self._class_scores(X).argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
@@ -334,8 +333,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def rank(self, X: Any, top: int = 2) -> np.ndarray:
         """(n, top) the classes with the largest scores, best first (table 5.2)."""
-        best = np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]
-        return self.classes_[best]
+        return self.classes_[np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]]
 
     def _strangeness(self, X: Any) -> np.ndarray:
         rows = self._rows(X)
