@@ -290,6 +290,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def _panel(self) -> Panel:
         """What votes; models that were just loaded make it when they are first asked."""
+        check_is_fitted(self, "prototypes_")
         if self._votes is None:
             voters = [Voter(*one) for one in zip(self.neighbors_, self.coefficients_, self.widths_, strict=True)]
             references = np.arange(len(self.prototypes_)) if self.vectors_ is None else self.vectors_
@@ -306,13 +307,11 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return X[:, self.prototypes_] if self.vectors_ is None else X
 
     def _class_scores(self, X: Any) -> np.ndarray:
-        rows = self._rows(X)
-        return self._panel().scores(rows) / self.unit_
+        return self._panel().scores(self._rows(X)) / self.unit_
 
     def votes(self, X: Any) -> np.ndarray:
         """(n, P) the vote of every prototype for the class predicted; they add up to its score (figure 4.14)."""
-        rows = self._rows(X)
-        return self._panel().votes(rows) / self.unit_
+        return self._panel().votes(self._rows(X)) / self.unit_
 
     def own_coefficients(self) -> np.ndarray:
         """(P,) what the votes of the prototypes for their own classes weigh, over all neighbourhoods."""
@@ -325,7 +324,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return scores[:, 1] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[self._class_scores(X).argmax(axis=1)]
+        return self.rank(X, 1)[:, 0]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
@@ -333,7 +332,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def rank(self, X: Any, top: int = 2) -> np.ndarray:
         """(n, top) the classes with the largest scores, best first (table 5.2)."""
-        return self.classes_[np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]]
+        best = np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]
+        return self.classes_[best]
 
     def _strangeness(self, X: Any) -> np.ndarray:
         rows = self._rows(X)
