@@ -280,6 +280,10 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         """(n, C) calibrated probability of each class, in the order of ``classes_``."""
         return np.asarray(softmax(self._calibrated(X), axis=1))
 
+    @available_if(lambda self: self.probability)
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        return super().predict_set(X, coverage)
+
     def _strangeness(self, X: Any) -> np.ndarray:
         return energy(self._calibrated(X))[None]
 
