@@ -176,7 +176,8 @@ def fitted(name: str, bags):
     X = np.random.default_rng(0).normal(size=(30, 4))
     y = np.arange(30) % 2
     scaled = Pipeline([("scale", StandardScaler()), ("classifier", SVC())])
-    twice = patchbag.LateFusionClassifier([("a", patchbag.LinearClassifier()), ("b", patchbag.LinearClassifier())])
+    linear = patchbag.LinearClassifier(C=1.0, random_state=0)
+    twice = patchbag.LateFusionClassifier([("a", linear), ("b", linear)])
     mixture = patchbag.UniversalMixture(2, random_state=0)
     statistics = patchbag.UniversalStatistics(mixture, patchbag.BagPCA(2))
     categorizer = patchbag.Categorizer(

@@ -274,10 +274,11 @@ def sorting(folder: Path | None, link: bool) -> Iterator[Emit]:
 
 
 def undo_rows(folder: Path) -> list[dict[str, str]]:
-    """What the undo file of a folder lists; nothing where there is none."""
-    with suppress(FileNotFoundError), (folder / UNDO).open(encoding="utf-8", errors="surrogateescape", newline="") as f:
+    """What the undo file of a folder lists; nothing where there is none (a device, which may never end, is none)."""
+    if not (folder / UNDO).is_file():
+        return []
+    with (folder / UNDO).open(encoding="utf-8", errors="surrogateescape", newline="") as f:
         return list(csv.DictReader(f))
-    return []
 
 
 @app.command()

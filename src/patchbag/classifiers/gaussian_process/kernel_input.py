@@ -21,6 +21,7 @@ from patchbag.registry import storable
 
 SMALLEST = 1e-290  # self-kernel whose inverse is still a number
 TRANSFORMER = Part(methods=("transform",))
+TEMPLATE = Part(methods=("transform",), fitted=False)  # what was given, of which a clone is fitted
 
 
 def _own(stack: np.ndarray) -> np.ndarray:
@@ -43,7 +44,7 @@ class KernelInput(BaseEstimator):
     """
 
     _stored: ClassVar[dict[str, Declared]] = {
-        "kernel": Either((Choice(("precomputed", "distance")), TRANSFORMER, Many(TRANSFORMER))),
+        "kernel": Either((Choice(("precomputed", "distance")), TEMPLATE, Many(TEMPLATE))),
         "repair": boolean(),
         "distances_": boolean(),
         "n_kernels_": size("k", low=1),
