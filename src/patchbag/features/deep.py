@@ -19,7 +19,7 @@ where the tokens but the first few (class, registers) make a square.
 the other: ``size=(224, 320)`` gives the patches of both in one bag, and the mean of the pooled vectors.  ``mirror``
 runs the mirror image, too, and averages each patch with its counterpart.
 
-**Cost.**  EfficientNet-Lite2 takes 36 ms per image of 320 × 320 on one quiet core.  Extractors of the same network
+**Cost.**  EfficientNet-Lite2 takes 12 ms per image of 320 × 320 on one quiet core.  Extractors of the same network
 share its runs of the last ``RECENT`` images: the pooled vector is free where the map was asked for.  A batch of several
 images is no faster on a CPU (the cache of the processor holds one); ``describe_many`` is for GPUs.
 """
