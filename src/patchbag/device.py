@@ -92,11 +92,11 @@ def to_host(a: Any) -> Any:
 
 def product(a: Any, b: Any) -> Any:
     """a @ b; large float32 matrices of a CUDA GPU by its tensor cores (:func:`add_products`), never in TF32 alone."""
-    if not getattr(a, "is_cuda", False) or str(a.dtype) != "torch.float32":
+    if str(a.dtype) != "torch.float32":
         return a @ b
     import torch
 
-    if a.ndim > 2 or a.shape[1] < SPLIT_WIDTH:
+    if not a.is_cuda or a.ndim > 2 or a.shape[1] < SPLIT_WIDTH:
         with tensor_cores(False):
             return a @ b
     return add_products(torch.zeros((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device), split(a), split(b))
