@@ -54,6 +54,22 @@ def test_search_makes_the_index_itself_and_prints_one_json_line_per_query(photos
     assert "left out 1 of 7 files" in result.stderr and "broken.jpg" in result.stderr
 
 
+def test_a_sub_folder_that_cannot_be_read_is_named_by_every_command_that_compares(photos, monkeypatch):
+    look = os.scandir
+
+    def closed(path):
+        if str(path).endswith("stripes"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr("os.scandir", closed)
+    query = photos / "bars" / "00.png"
+    for command in (("index", photos), ("search", photos, query), ("duplicates", photos), ("cluster", photos)):
+        result = run(*command)
+        assert result.exit_code == 0, result.stderr
+        assert f"{photos / 'stripes'} cannot be read (Permission denied)" in result.stderr
+
+
 def test_standard_input_is_a_query_and_an_address_is_none(photos):
     data = (photos / "stripes" / "24.png").read_bytes()
     result = run("search", photos, "-", "--top", 1, "--json", data=data)

@@ -108,6 +108,8 @@ def open_index(folder: Path, by: str, jobs: int, tell: bool = False, compress: b
     found = SearchIndex(folder, by, n_jobs=jobs, compress=compress)
     with screen.reporting("describing images") as progress:
         found.update(progress)
+    for remark in found.remarks:
+        screen.say(remark, "yellow")
     if tell or found.changes:
         screen.list_failures(list(found.failures.items()), len(found.failures) + len(found))
     return found
