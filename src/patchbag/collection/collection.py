@@ -74,7 +74,8 @@ class Collection:
             needed = f"one sub-folder per class, such as {self.root}/cat/1.jpg and {self.root}/dog/1.jpg"
             raise CollectionError(
                 f"{self.root}: of {len(self)} images {have}, two classes are needed; put images into {needed}, or give "
-                f"a table of labels{''.join(f'; {remark}' for remark in self.remarks)}"
+                f"a table of labels (--labels), or label some: patchbag active {self.root}"
+                f"{''.join(f'; {remark}' for remark in self.remarks)}"
             )
         left = self.unlabelled().names
         if not left:
