@@ -188,11 +188,9 @@ def reliability_html(e: Evaluation) -> str:
     """How far the stated probabilities can be trusted; nothing where none were asked for."""
     if not e.reliability:
         return ""
-    ece = calibration_error(e.reliability)
     error = (
-        "the calibration error is how far from it the dots lie on average, each weighed by its share of the images: "
-        f"{100 * ece:.1f} % means that a stated 80 % is right in about {100 * max(0.8 - ece, 0):.0f} to "
-        f"{100 * min(0.8 + ece, 1):.0f} of 100 cases"
+        f"the calibration error, {100 * calibration_error(e.reliability):.1f} %, is how far from it the dots lie on "
+        "average, each weighed by its share of the images"
         if tested_images(e) >= TOLD
         else f"{TOLD} test images are needed to say how far from it the dots lie on average"
     )
