@@ -103,6 +103,8 @@ def test_links_are_followed_once_and_loops_end(photos, tmp_path):
     (photos / "dog" / "link.png").symlink_to(photos / "dog" / "4.png")
     names = open_collection(photos).names
     assert names[4] == "cow/9.png" and "dog/link.png" in names and len(names) == 9
+    names = open_collection(photos / "cat").names  # "up" leads to it again
+    assert "0.png" in names and not [name for name in names if "cat/" in name]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")

@@ -129,6 +129,7 @@ def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
         TimeRemainingColumn(),
         console=getattr(err, "console", err),
         transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # results that go to a file or a pipe are not for the screen
         disable=not err.is_terminal,
     ) as bar:
         task = bar.add_task(what, total=total)

@@ -50,6 +50,7 @@ def walk(
     root: str | os.PathLike[str], onerror: Callable[[OSError], None] | None = None
 ) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
     """(path from the root with a slash behind it, its files by name) of the root and of every folder below."""
+    top = os.fspath(root)
     entered = set()
 
     def enter(path: str) -> bool:
@@ -57,11 +58,11 @@ def walk(
             found = os.stat(path)
         except OSError:  # it is gone
             return False
-        again = (found.st_dev, found.st_ino) in entered and os.path.islink(path)
+        again = (found.st_dev, found.st_ino) in entered and (os.path.islink(path) or os.path.samefile(path, top))
         entered.add((found.st_dev, found.st_ino))
         return not again
 
-    enter(os.fspath(root))
+    enter(top)
     waiting = [""]
     while waiting:
         inside = waiting.pop()
