@@ -36,6 +36,16 @@ def model(picture_folder, tmp_path):
     return tmp_path / "m.patchbag"
 
 
+def test_results_go_to_a_file_or_a_pipe_while_the_terminal_shows_a_bar(monkeypatch, capsys):
+    terminal = Console(stderr=True, force_terminal=True, width=40)
+    monkeypatch.setattr(screen, "err", terminal)
+    with screen.counting("looking at images", 2) as step:
+        step()
+        print("a.jpg\t" + 60 * "b")
+    shown = capsys.readouterr()
+    assert shown.out == "a.jpg\t" + 60 * "b" + "\n" and "looking at images" in shown.err
+
+
 def test_train_then_predict_prints_a_line_an_image(model, picture_folder):
     result = run("predict", model, picture_folder / "bars", "-j", 1)
     assert result.exit_code == 0

@@ -240,7 +240,7 @@ class GeometricBlur(FeatureExtractor):
         random = np.random.RandomState(self.random_state)
         points = edge_points(channels, self.n_points, self.spacing, self.threshold, random)
         if not len(points):
-            raise ImageError("has no edges: all its pixels are alike; drop it")
+            raise ImageError("has no edges: all its pixels are alike; leave it out")
         values = geometric_blur(channels, points, self.alpha, self.beta, self.radii, self.counts)
         values = np.sqrt(values) if self.root else values
         norms = np.sqrt((values**2).sum(axis=1, keepdims=True))
