@@ -31,7 +31,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from patchbag.decoders import MAX_PIXELS
 from patchbag.features import grid
-from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
+from patchbag.features.extraction import LENGTH, LENGTHS, POSITIVE, FeatureExtractor
 from patchbag.images import MAX_SIDE, Mode
 
 CELLS = 4
@@ -74,6 +74,7 @@ class ColorStatistics(FeatureExtractor):
     step : distance between patch centres in pixels
     cell_sizes : one scale each, in pixels; a patch is 4 cells wide
     dtype : "float32", "float16" or "uint8" (rounded), all on the scale 0..255
+    min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
         all cores
@@ -83,6 +84,7 @@ class ColorStatistics(FeatureExtractor):
     parallel = "threads"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
+        "min_side": [POSITIVE, None],
         "step": [LENGTH],
         "cell_sizes": [LENGTHS],
         "dtype": [StrOptions({"float32", "float16", "uint8"})],
@@ -94,6 +96,7 @@ class ColorStatistics(FeatureExtractor):
         cell_sizes: Sequence[int] = (4, 6, 8),
         *,
         dtype: Literal["float32", "float16", "uint8"] = "float32",
+        min_side: int | None = None,
         max_side: int | None = MAX_SIDE,
         max_pixels: int | None = MAX_PIXELS,
         n_jobs: int | None = None,
@@ -101,6 +104,7 @@ class ColorStatistics(FeatureExtractor):
         self.step = step
         self.cell_sizes = cell_sizes
         self.dtype = dtype
+        self.min_side = min_side
         self.max_side = max_side
         self.max_pixels = max_pixels
         self.n_jobs = n_jobs

@@ -43,7 +43,7 @@ from patchbag.bags import Bags
 from patchbag.decoders import MAX_PIXELS
 from patchbag.device import floating, to_device
 from patchbag.features import grid
-from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
+from patchbag.features.extraction import LENGTH, LENGTHS, POSITIVE, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
 from patchbag.features.sift_batch import dense_sift_batch
 from patchbag.images import MAX_SIDE
@@ -62,6 +62,7 @@ class DenseSIFT(FeatureExtractor):
     contrast_threshold : grey levels (0..255) per pixel under which a patch counts as empty
     low_contrast : "zero" keeps an empty patch as a zero vector, "drop" removes it, unless the image has no others
     dtype : "float32"; "float16"; or "uint8", the descriptor times 512, rounded, at most 255
+    min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
         all cores
@@ -73,6 +74,7 @@ class DenseSIFT(FeatureExtractor):
     parallel = "threads"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
+        "min_side": [POSITIVE, None],
         "step": [LENGTH],
         "bin_sizes": [LENGTHS],
         "window": [StrOptions({"flat", "gaussian"})],
@@ -94,6 +96,7 @@ class DenseSIFT(FeatureExtractor):
         contrast_threshold: float = 1.0,
         low_contrast: Literal["zero", "drop"] = "zero",
         dtype: Literal["float32", "float16", "uint8"] = "float32",
+        min_side: int | None = None,
         max_side: int | None = MAX_SIDE,
         max_pixels: int | None = MAX_PIXELS,
         n_jobs: int | None = None,
@@ -106,6 +109,7 @@ class DenseSIFT(FeatureExtractor):
         self.contrast_threshold = contrast_threshold
         self.low_contrast = low_contrast
         self.dtype = dtype
+        self.min_side = min_side
         self.max_side = max_side
         self.max_pixels = max_pixels
         self.n_jobs = n_jobs

@@ -42,7 +42,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from patchbag.decoders import MAX_PIXELS
-from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, FeatureExtractor, Several
+from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, POSITIVE, FeatureExtractor, Several
 from patchbag.images import MAX_SIDE, ImageError
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
@@ -176,12 +176,14 @@ class GeometricBlur(FeatureExtractor):
     radii, counts : rings of samples, in pixels
     root : take the square root before the descriptor is brought to unit length
     random_state : seed of the draw of points, a whole number
+    min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (processes, unless the images are few), None for those of the context, -1 for all cores
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **FeatureExtractor._parameter_constraints,
+        "min_side": [POSITIVE, None],
         "n_points": [Interval(Integral, 1, 100_000, closed="both")],
         "spacing": [Interval(Real, 0, MOST_PIXELS, closed="both")],
         "threshold": [Interval(Real, 0, 1, closed="left")],
@@ -209,6 +211,7 @@ class GeometricBlur(FeatureExtractor):
         counts: Sequence[int] = COUNTS,
         root: bool = True,
         random_state: int = 0,
+        min_side: int | None = None,
         max_side: int | None = MAX_SIDE,
         max_pixels: int | None = MAX_PIXELS,
         n_jobs: int | None = None,
@@ -224,6 +227,7 @@ class GeometricBlur(FeatureExtractor):
         self.counts = counts
         self.root = root
         self.random_state = random_state
+        self.min_side = min_side
         self.max_side = max_side
         self.max_pixels = max_pixels
         self.n_jobs = n_jobs
