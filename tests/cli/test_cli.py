@@ -366,16 +366,9 @@ def test_it_is_said_what_becomes_of_sixteen_bits(picture_folder):
     assert "12 of 36 PNG and TIFF files that were looked at have 16 bits per level" in said
 
 
-def test_a_folder_that_cannot_be_read_is_named(picture_folder, monkeypatch):
+def test_a_folder_that_cannot_be_read_is_named(picture_folder, cannot_be_read):
     run("train", picture_folder, "-o", "m", "-r", "words", "-j", 1, *SMALL)
-    look = os.scandir
-
-    def closed(path):
-        if str(path).endswith("bars"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return look(path)
-
-    monkeypatch.setattr("os.scandir", closed)
+    cannot_be_read("bars")
     result = run("predict", "m", picture_folder, "-j", 1)
     assert f"{picture_folder / 'bars'} cannot be read (Permission denied)" in result.stderr
     assert len(result.stdout.splitlines()) == 24

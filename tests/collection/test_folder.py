@@ -123,15 +123,8 @@ def test_names_that_are_not_utf8_survive_everything(photos):
     assert Rows.calls == 9
 
 
-def test_a_sub_folder_that_cannot_be_read_is_named(photos, monkeypatch):
-    scandir = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("dog"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+def test_a_sub_folder_that_cannot_be_read_is_named(photos, cannot_be_read):
+    cannot_be_read("dog")
     collection = open_collection(photos)
     assert collection.remarks == (f"{photos / 'dog'} cannot be read (Permission denied)",)
     with pytest.raises(CollectionError, match=r"of 4 images the only label is 'cat'.*dog cannot be read"):
