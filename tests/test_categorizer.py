@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from patchbag import Bags, Categorizer, categorizer
+from patchbag import Bags, Categorizer, categorizer, open_collection
 from patchbag.memory import predict_in_chunks
 from patchbag.recipes import RECIPES, make_recipe, recommended
 from patchbag.runtime import runtime_context
@@ -234,3 +234,22 @@ def test_models_of_version_0_1_judge_too():
     old = Categorizer.load(Path(__file__).parent / "data" / "words-v1.patchbag")
     found = old.judge([np.random.default_rng(0).integers(0, 256, (80, 80), np.uint8)])
     assert found.sets.all() and found.typicality.tolist() == [1.0]
+
+
+def test_what_is_no_sequence_of_images_says_what_to_pass(picture_folder):
+    collection = open_collection(picture_folder)
+    one = np.asarray(Image.open(collection.paths[0]).convert("RGB"))
+    pixels = Image.open(collection.paths[0])
+    categorizer = Categorizer("words", features="sift").set_params(recipe__statistics__mixture__n_components=2)
+    fitted = clone(categorizer).fit(iter(collection.paths), collection.labels)
+    for act in (lambda images: categorizer.fit(images, collection.labels), fitted.predict, fitted.judge):
+        with pytest.raises(ValueError, match=r"got one: .*for a folder open_collection\(folder\).paths"):
+            act(picture_folder)
+        for image in (collection.paths[0], one, pixels):
+            with pytest.raises(ValueError, match=r"got one: .*for one image pass \[image\]"):
+                act(image)
+        with pytest.raises(ValueError, match=r"got Collection\(.*\); pass its paths"):
+            act(collection)
+    assert fitted.predict([one]).shape == fitted.predict([pixels]).shape == (1,)
+    with pytest.raises(ValueError, match="expected a label per image, got None"):
+        categorizer.fit(collection.paths, None)

@@ -106,6 +106,13 @@ def test_groups_of_few_images_are_joined_and_images_of_several_splits_count_once
         assert abs(p - 0.8) == pytest.approx(1.96 * np.sqrt(p * (1 - p) / 30))
 
 
+def test_folds_may_be_a_number_and_a_model_must_be_one(points):
+    X, y = points
+    assert len(evaluate(LogisticRegression(), X, y, cv=3).splits) == 3
+    with pytest.raises(ValueError, match=r"expected a model, got 'words'; that of a recipe is Categorizer\('words'\)"):
+        evaluate("words", X, y, cv=3)
+
+
 def test_a_report_says_no_more_of_probabilities_than_there_are_images_for():
     result = evaluation("a", "b")
     page = render(result, "t", [])

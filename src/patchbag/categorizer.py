@@ -11,7 +11,6 @@ not grow with their number.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -25,6 +24,7 @@ from patchbag.classifiers.confidence.left_out import SaysHowSure
 from patchbag.classifiers.confidence.usual_bags import UsualBags, either
 from patchbag.classifiers.targets import as_labels
 from patchbag.declared import Declared, Part, labels
+from patchbag.features.extraction import as_images
 from patchbag.memory import CHUNK, predict_in_chunks
 from patchbag.recipes import make_recipe
 from patchbag.records import require_finite
@@ -85,10 +85,9 @@ class Categorizer(ClassifierMixin, BaseEstimator):
 
     def fit(self, images: Sequence[Any], labels: Any) -> Self:
         """Train on images and their labels; None for images without one, where the recipe learns from these too."""
-        if isinstance(images, str | os.PathLike):
-            raise ValueError(
-                f"expected a list of images, got {str(images)!r}; those of a folder are open_collection(folder).paths"
-            )
+        images = as_images(images)
+        if labels is None:
+            raise ValueError("expected a label per image, got None; for images without labels take ImageClusters")
         unknown = [i for i, label in enumerate(labels) if label is None or (np.ndim(label) == 0 and label != label)]
         as_labels(list(labels))
         labels = np.asarray(list(labels), dtype=object if unknown else None)
@@ -126,6 +125,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
 
     def _apply(self, method: str, images: Sequence[Any]) -> np.ndarray:
         check_is_fitted(self, "recipe_")
+        images = as_images(images)
         if len(images) == 0:
             raise ValueError("no images to predict")
         with runtime_context(n_jobs=self.n_jobs):
@@ -157,6 +157,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         A classifier that has no sets gives all classes, one without typicality the value 1.
         """
         check_is_fitted(self, "recipe_")
+        images = as_images(images)
         features, steps, classifier = self.recipe_[0], self.recipe_[1:-1], self.recipe_[-1]
         sure = isinstance(classifier, SaysHowSure)
         usual = getattr(self, "usual_", None)  # models of version 0.1 have none

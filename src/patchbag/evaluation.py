@@ -24,6 +24,7 @@ import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss, recall_score
+from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -139,7 +140,7 @@ def evaluate(model: Any, X: Any, labels: Any, *, cv: Any, **options: Any) -> Eva
     model : a classifier, pipeline or ``Categorizer``; it is cloned
     X : n images, bags, channels, vectors, or kernels between all n images for a model that takes such
     labels : (n,) one label per image, or (n, C) of 1, 0 and -1
-    cv : a splitter such as ``PerClassSplit``, or a list of (training indices, test indices)
+    cv : a splitter such as ``PerClassSplit``, a number of folds, or a list of (training indices, test indices)
     """
     return compare({"": model}, X, labels, cv=cv, **options)[""]
 
@@ -175,6 +176,7 @@ def compare(
     given = X if isinstance(X, Mapping) else dict.fromkeys(models, X)
     contents = {id(data): content_key(data) for data in given.values()} if journal is not None else {}
     pipelines = {name: _as_pipeline(model) for name, model in models.items()}
+    cv = check_cv(cv, labels, classifier=True) if isinstance(cv, int) else cv
     splits = list(cv.split(np.zeros(len(labels)), labels)) if hasattr(cv, "split") else list(cv)
     results = {
         name: Evaluation(recipe_name(model), _classes(labels), json_parameters(model), str(cv))
@@ -209,6 +211,8 @@ def figure_key(pipeline: Any, *origin: Any) -> str:
 
 
 def _as_pipeline(model: Any) -> Pipeline:
+    if isinstance(model, str):
+        raise ValueError(f"expected a model, got {model!r}; that of a recipe is Categorizer({model!r})")
     model = model.pipeline() if hasattr(model, "pipeline") else clone(model)
     return model if isinstance(model, Pipeline) else Pipeline([("classifier", model)])
 

@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,29 @@ def test_images_too_small_for_patches_come_with_what_can_be_done_on_the_command_
     assert "--by deep" not in run("index", photos, "--by", "deep").stderr
     result = run("train", photos, "-r", "words", "-o", photos / "m", "-j", 1, "-s", "statistics.mixture.n_components=2")
     assert "enlarge it or leave it out" in result.stderr and "deep-linear, take images of any size" in result.stderr
+
+
+def test_a_full_disk_keeps_nobody_from_searching(photos, monkeypatch):
+    def full(*given, **more):
+        raise OSError(28, "No space left on device")
+
+    def closed(*given, **more):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    for i in range(9):
+        shutil.copy(photos / "bars" / "00.png", photos / "bars" / f"copy{i}.png")
+    monkeypatch.setattr("patchbag.search.folder_index.write_index", full)
+    monkeypatch.setattr("sqlite3.connect", closed)
+    with pytest.warns(UserWarning, match="features are not kept"), pytest.warns(UserWarning, match="the index is not"):
+        result = run("search", photos, photos / "stripes" / "24.png", "--top", 1)
+    assert result.exit_code == 0 and "stripes" in result.stdout
+
+
+def test_a_warning_is_shown_once_wherever_it_comes_from(capsys, monkeypatch):
+    monkeypatch.setattr(screen, "warned", set())
+    for line in (1, 2):
+        screen.show_warning("the disk is full", UserWarning, "a.py", line)
+    assert capsys.readouterr().err.count("the disk is full") == 1
 
 
 def test_standard_input_is_a_query_and_an_address_is_none(photos):

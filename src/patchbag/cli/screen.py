@@ -45,6 +45,7 @@ class Screen:
         return getattr(self.console, name)
 
 
+warned: set[str] = set()
 out: Any = Screen()
 err: Any = Screen(stderr=True)
 
@@ -84,8 +85,13 @@ def error(text: Any) -> None:
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning of the library as one line, without the place in the code; stands in for ``warnings.showwarning``."""
-    err.print(f"[yellow]warning:[/] {literal(message)}", highlight=False, soft_wrap=True)
+    """A warning of the library as one line, without the place in the code; stands in for ``warnings.showwarning``.
+
+    What was said before, from another place, is not said again.
+    """
+    if str(message) not in warned:
+        warned.add(str(message))
+        err.print(f"[yellow]warning:[/] {literal(message)}", highlight=False, soft_wrap=True)
 
 
 def print_table(table: Table, console: Console | None = None) -> None:

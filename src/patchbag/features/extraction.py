@@ -206,7 +206,7 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
         failures : [(index, name, message)]
         """
         check_on_error(on_error)
-        sources = _as_sequence(images)
+        sources = as_images(images)
         found: list[Described] = []
         kept: list[int] = []
         failures: list[Failure] = []
@@ -226,7 +226,7 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
 
     def stream(self, images: Sequence[Any]) -> Generator[Described | Failure]:
         """The same one image at a time, in order, for what does not fit into memory: (values, positions) or Failure."""
-        sources = _as_sequence(images)
+        sources = as_images(images)
         self._validate_params()
         few = self.parallel == "processes" and len(sources) < FEW
         workers = 1 if few else count_workers(self.n_jobs)
@@ -285,9 +285,19 @@ def check_on_error(on_error: str) -> None:
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
 
 
-def _as_sequence(images: Any) -> Any:
+def as_images(images: Any) -> Any:
+    """Images, or what is known of them already (bags), as a sequence; ValueError where they are one, or a folder."""
+    if isinstance(images, Bags | Channels):
+        return images
+    if hasattr(images, "paths"):
+        raise ValueError(f"expected a sequence of images, got {images!r}; pass its paths")
     one = isinstance(images, str | os.PathLike | bytes | bytearray | memoryview | Image.Image)
-    if one or (isinstance(images, np.ndarray) and images.ndim < 3 and images.dtype.kind in "buif"):
-        raise ValueError(f"expected a sequence of images, got one: {source_name(images)}; for one image pass [image]")
+    if isinstance(images, np.ndarray) and images.dtype.kind in "buif":  # colours of a picture, not images 3 wide
+        one = images.ndim < 3 or (images.ndim == 3 and images.shape[2] in (3, 4))
+    if one:
+        folder = ", for a folder open_collection(folder).paths" if isinstance(images, str | os.PathLike) else ""
+        raise ValueError(
+            f"expected a sequence of images, got one: {source_name(images)}; for one image pass [image]{folder}"
+        )
     # what else has __getitem__ may be indexed by label (a column of a data frame) and is put in a list
     return images if isinstance(images, Sequence | np.ndarray) else list(images)

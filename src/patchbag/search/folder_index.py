@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -219,11 +220,13 @@ class FolderIndex:
 
     def _digest(self, names: Sequence[str]) -> list[bytes | None]:
         paths = [os.path.join(self.folder, name) for name in names]
-        from patchbag.collection.store import Store  # SQLite, which a folder that has not changed does not need
+        import sqlite3  # which a folder that has not changed does not need
+
+        from patchbag.collection.store import Store
 
         store = Store()
         if len(paths) > 8 and store.max_bytes > 0:  # it keeps them by path, and has several workers read
-            with store.opened():
+            with suppress(sqlite3.Error, OSError), store.opened():  # a full disk is no reason to stop
                 return [digest for _, digest in store.digests(paths)]
         return [content_digest(path) if file_status(path) else None for path in paths]
 
@@ -236,7 +239,6 @@ class FolderIndex:
         failures: dict[str, list[Any]],
         facts: dict[str, Any],
     ) -> None:
-        encoder = self._encoder
         facts |= {"signature": self._signature, "folder": os.path.abspath(self.folder), "names": names}
         facts |= {"failures": failures, "learned": None}
         self._forget_rows()
@@ -246,14 +248,21 @@ class FolderIndex:
 
         if Store().max_bytes <= 0:  # nothing is to be kept
             return
+        try:
+            self._keep(facts, {"vectors": vectors, "status": status, "digests": digests})
+        except OSError as error:  # a full disk is no reason to stop
+            warnings.warn(f"the index is not kept in {self.path.parent}: {error.strerror or error}", stacklevel=2)
+
+    def _keep(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Write the file of the index, and what was learned beside it; files that it names no more are deleted."""
+        encoder = self._encoder
         stem = self.path.stem
         if encoder is not None and encoder.learned:
             if encoder.source is None:
                 encoder.save_pipelines(self.path.with_name(f"{stem}-{facts['looked']}.model"))
             facts["learned"] = encoder.source.name if encoder.source else None
-        arrays = {"vectors": vectors, "status": status, "digests": digests}
         arrays |= {} if self.compressed is None else self.compressed.arrays()
-        write_index(self.path, facts, arrays | (encoder.arrays() if encoder is not None and names else {}))
+        write_index(self.path, facts, arrays | (encoder.arrays() if encoder is not None and self.names else {}))
         for model in self.path.parent.glob(f"{stem}-*.model"):
             if model.name != facts["learned"]:
                 with suppress(OSError):
