@@ -167,6 +167,10 @@ class PoolBeliefs:
             self._diffused = (rows, said, seen)
         return self._diffused
 
+    def variance(self) -> np.ndarray:
+        """(N,) variance under the diffusion kernel that the labels leave, own part left aside."""
+        return np.asarray(np.maximum(1.0 - self.basis.own - self._diffuse()[2], 0.0))
+
     def remaining_variance(self) -> np.ndarray:
         """(N,) share of the variance under the diffusion kernel that the labels leave, own part left aside."""
         whole = np.maximum(1.0 - self.basis.own, 1e-12)
