@@ -25,6 +25,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from patchbag import BagPCA, FisherVector, GaussianProcessClassifier, LinearClassifier, Normalizer, open_collection
+from patchbag.classifiers.pool import PoolClassifier
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.universal import UniversalStatistics
 from patchbag.recipes import FEATURES
@@ -35,6 +36,7 @@ POWERS = np.geomspace(0.25, 4.0, 41)  # 1 in the middle
 CLASSIFIERS = {
     "linear": lambda: LinearClassifier(random_state=0),
     "process": lambda: GaussianProcessClassifier(random_state=0),
+    "pool": lambda: PoolClassifier(random_state=0),
     "prototypes": lambda: prototypes("similarity", "similarity")[0][1].set_params(random_state=0),
 }
 
@@ -76,7 +78,7 @@ def draw(labels: np.ndarray, per_class: int, most: int, half: bool, seed: int) -
 def judge(kind: str, rows: list[np.ndarray], labels: list[np.ndarray]) -> tuple[dict[str, float], list[float]]:
     """Figures of one draw, and the log loss at every power of the probabilities."""
     train, test, new = rows
-    if kind != "linear":
+    if kind in ("process", "prototypes"):
         train, test, new = (part @ rows[0].T for part in rows)
     model = CLASSIFIERS[kind]().fit(train, labels[0])
     p, own = model.predict_proba(test), np.searchsorted(model.classes_, labels[1])

@@ -7,6 +7,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from patchbag.active.pool_learner import PoolLearner
+from patchbag.active.rare import LabelDistances, Turns
 from patchbag.active.representatives import GrowingClusters, group_sums, representative_utilities
 from patchbag.classifiers.beliefs import RIDGE, PoolBeliefs, diffused_weights, grown_factor
 from patchbag.similarity.graph.choice import directions, one_hot, soften
@@ -172,17 +173,65 @@ def test_as_many_questions_as_classes_find_them_all():
 
 
 def test_rare_classes_are_found_long_before_random_questions_find_them():
-    rare, codes = blobs((300, 300, 300, 5), seed=2)
+    rare, codes = blobs((300, 300, 300, 5, 5, 5), seed=2)
     graph = ImageGraph.from_vectors(rare)
 
     def needed(rule, seed):
         learner = PoolLearner(rule, random_state=seed).fit(graph)
-        while 3 not in learner.classes_:
+        while len(learner.classes_) < 6:
             learner.teach(image := learner.query(), codes[image])
         return learner.n_labels_
 
     asked, random = ([needed(rule, seed) for seed in range(4)] for rule in ("representative", "random"))
-    assert max(asked) < 40 and np.mean(asked) < np.mean(random) / 3
+    assert max(asked) < 14 and np.mean(asked) < np.mean(random) / 10
+
+
+def test_the_turn_is_that_of_the_kind_of_question_that_has_failed_less():
+    turns = Turns()
+    told = []
+    found = [True, True, False, True, False, False, False, False, True, False]
+    for image, new in enumerate(found):
+        told.append(turns.unlike)
+        turns.ask(image, turns.unlike)
+        turns.answer(image, new)
+    assert told == [False, False, False, True, True, False, True, False, True, True]
+    turns.answer(50, True)  # nobody asked: as a representative
+    assert not turns.unlike and not turns.expecting([False] * 9).unlike
+    turns.answer(51, False)
+    turns.answer(52, False)
+    assert [turns.expecting(asked).unlike for asked in ([], [True], [True, False])] == [True, False, True]
+
+
+def test_the_image_most_unlike_the_labelled_ones_is_that_of_the_text():
+    images = np.concatenate([some(2)[:3], np.flatnonzero(Y == 0)[2:4]])  # the last two find no class
+    learner = PoolLearner(random_state=0).fit(GRAPH).teach(images[:4], NAMES[images[:4]])
+    learner.query()
+    learner.teach(images[4:], NAMES[images[4:]])
+    (image,), (value,) = learner.query(return_utilities=True)
+    basis = learner.beliefs_.basis
+    kernel = basis.features @ basis.features.T
+    known = kernel[np.ix_(images, images)] + np.diag(basis.own[images] + 0.01)
+    left = np.diagonal(kernel) - np.einsum("ij,ij->j", kernel[images], np.linalg.solve(known, kernel[images]))
+    expected = left + 1 - (GRAPH.vectors @ GRAPH.vectors[images].T).max(axis=1)
+    free = learner.available_
+    np.testing.assert_allclose(value[free], expected[free], atol=1e-4)
+    assert np.isnan(value[images]).all() and image == np.nanargmax(value)
+
+
+def test_distances_to_the_nearest_label_follow_the_labels(monkeypatch):
+    monkeypatch.setattr("patchbag.active.rare.BLOCK", 2)
+    distances, images = LabelDistances(GRAPH.vectors), some(3)
+    for n in (1, 6, 12):
+        cosines = GRAPH.vectors @ GRAPH.vectors[images[:n]].T
+        np.testing.assert_allclose(distances.to(images[:n]), 1 - cosines.max(axis=1), atol=1e-6)
+
+
+def test_where_all_classes_are_known_nobody_looks_for_more():
+    images = some(3)
+    known, unknown = (PoolLearner(classes=names, random_state=0) for names in (sorted(set(NAMES)), None))
+    asked = [learner.fit(GRAPH).teach(images, NAMES[images]).query()[0] for learner in (known, unknown)]
+    clusters = [known.clusters_[image] for image in (asked[0], *images)]
+    assert clusters[0] not in clusters[1:] and asked[0] != asked[1]
 
 
 def test_a_batch_covers_several_clusters():
@@ -193,6 +242,9 @@ def test_a_batch_covers_several_clusters():
     before = learner.error(), learner.novelty()
     learner.query(40)  # what was only asked for changes nothing
     assert learner.error() == before[0] and np.array_equal(learner.novelty(), before[1])
+    learner = PoolLearner(random_state=0).fit(GRAPH).teach(some(3), NAMES[some(3)])
+    images, values = learner.query(4, return_utilities=True)
+    assert len(set(images)) == 4 and images[0] == learner.query()[0]
     among = PoolLearner(random_state=0).fit(GRAPH).query(2, candidates=[5, 6, 7])
     assert set(among) < {5, 6, 7}
 

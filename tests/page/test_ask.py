@@ -18,13 +18,15 @@ def test_questions_are_those_of_the_learner_itself(client):
     """The page adds nothing and loses nothing: the same images in the same order, the same predictions."""
     learner = PoolLearner(random_state=0).fit(ImageGraph.from_vectors(made_vectors(), power=1.0))
     page = PageClient(f"http://127.0.0.1:{client.port}")
-    question = page.ask()
+    question, sought = page.ask(), 0
     for _ in range(25):
         (image,) = learner.query()
         assert question["image"]["id"] == image
+        assert question["reason"] == "unlike" or not learner.seeks_class(int(image))
+        sought += learner.seeks_class(int(image))
         learner.teach([image], [truth(image)])
         question = page.answer(int(image), truth(image))
-    assert client.page.model.idle()
+    assert client.page.model.idle() and sought > 5
     names = [client.page.album.classes[c]["name"] for c in client.page.model.predictions.best.tolist()]
     assert names == learner.predict().tolist()
     p = {row["label"]: row["p"] for row in question["probabilities"]}

@@ -2,7 +2,8 @@
 r"""A pool of images, labelled or not, that learns from a few labels and says which image to label next.
 
 The images without a label teach as well (see beliefs), and the question is the one that stands for the most doubt (see
-representatives).  Nothing needs to be known of the classes: they open as their names come in.
+representatives), or the one most unlike all with a label (see rare).  Nothing needs to be known of the classes: they
+open as their names come in.
 
 **Doubt** of an image is the probability that its class is not the leading one.  A part of it is that its class has not
 been seen.  The share of the pool in such classes is Good and Turing's: of n labels, those that are the only ones of
@@ -29,6 +30,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.labels import LabelledPool
+from patchbag.active.rare import LabelDistances, Turns
 from patchbag.active.representatives import GrowingClusters, representative_utilities
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.beliefs import PoolBeliefs
@@ -109,6 +111,8 @@ class PoolLearner(LabelledPool):
         self.random_ = check_random_state(self.random_state)
         self.beliefs_ = PoolBeliefs(self.graph_, self.random_)
         self._clusters = GrowingClusters(self.graph_.eigenvectors, self.random_)
+        self._distances = LabelDistances(self.graph_.vectors)
+        self._turns = Turns()
         self._columns: list[int] = []
         self._start(len(self.graph_), y)
         return self
@@ -122,6 +126,7 @@ class PoolLearner(LabelledPool):
         pass
 
     def _learn(self, image: int, column: int) -> None:
+        self._turns.answer(image, column not in self._columns)
         if column not in self._columns:  # the beliefs number classes by their first label
             self._columns.append(column)
         self.beliefs_.learn(image, self._columns.index(column))
@@ -220,25 +225,43 @@ class PoolLearner(LabelledPool):
         check_is_fitted(self, "graph_")
         free = self._free(candidates, batch_size)
         doubt = self._doubt() if self.rule == "representative" else None
-        clusters = self._clusters if batch_size == 1 else copy(self._clusters)  # what was only asked for covers nothing
+        clusters, distances = self._clusters, self._distances
+        if batch_size > 1:  # what was only asked for is no label
+            clusters, distances = copy(clusters), copy(distances)
         indices: list[int] = []
         history = []
+        unlike: list[bool] = []
         for _ in range(batch_size):
-            value = np.where(free, self._utilities(free, doubt, indices, clusters), np.nan)
+            labelled = np.array([*self.labels_, *indices], dtype=int)
+            unlike.append(self._looks_for_classes(unlike))
+            if doubt is None:
+                value = self._other_utilities()
+            else:
+                clusters.grow(len(labelled) + 1)  # at every question, whoever else looks at the clusters
+                if unlike[-1]:
+                    value = self.beliefs_.variance() + distances.to(labelled)
+                else:
+                    value = representative_utilities(self.beliefs_.features, clusters.of, doubt, labelled, free)
+            value = np.where(free, value, np.nan)
             indices.append(self._argmax(value))
             history.append(value)
             free[indices[-1]] = False
+        for image, kind in zip(indices, unlike):
+            self._turns.ask(image, kind)
         return (np.array(indices), np.array(history)) if return_utilities else np.array(indices)
 
-    def _utilities(
-        self, free: np.ndarray, doubt: np.ndarray | None, asked: list[int], clusters: GrowingClusters
-    ) -> np.ndarray:
-        if doubt is not None:
-            labelled = np.array([*self.labels_, *asked], dtype=int)
-            clusters.grow(len(labelled) + 1)
-            return representative_utilities(self.beliefs_.features, clusters.of, doubt, labelled, free)
+    def _looks_for_classes(self, asked: list[bool]) -> bool:
+        if self.rule != "representative" or (self.classes is not None and len(self._columns) == len(self.classes_)):
+            return False
+        return self._turns.expecting(asked).unlike
+
+    def seeks_class(self, image: int) -> bool:
+        """Whether an image was asked for because it is unlike all with a label."""
+        return self._turns.asked_as_unlike(image)
+
+    def _other_utilities(self) -> np.ndarray:
         if self.rule == "random" or len(self._columns) < 2:
-            return self.random_.uniform(size=len(free))
+            return self.random_.uniform(size=len(self.graph_))
         top = np.partition(self.beliefs_.probabilities(), -2, axis=1)[:, -2:]
         return np.asarray(top[:, 0] - top[:, 1])
 

@@ -167,6 +167,10 @@ class PoolBeliefs:
             self._diffused = (rows, said, seen)
         return self._diffused
 
+    def variance(self) -> np.ndarray:
+        """(N,) variance under the diffusion kernel that the labels leave, own part left aside."""
+        return np.asarray(np.maximum(1.0 - self.basis.own - self._diffuse()[2], 0.0))
+
     def remaining_variance(self) -> np.ndarray:
         """(N,) share of the variance under the diffusion kernel that the labels leave, own part left aside."""
         whole = np.maximum(1.0 - self.basis.own, 1e-12)
@@ -233,7 +237,7 @@ class PoolBeliefs:
         solutions = {trust: self._solutions(trust) for trust in TRUST}
         products = {trust: rows @ solved.T for trust, solved in solutions.items()}
         scores = {trust: [np.empty((0, self.n_classes))] for trust in TRUST}
-        for inside, outside in self._left_out_parts():
+        for inside, outside in self.left_out_parts():
             kept, codes = np.unique(self.codes[inside], return_inverse=True)
             images, every = self.images[inside], max(1, len(self._taught) // CHOOSING)
             soft = self._soft_targets(images, diffused_weights(self.basis, images, codes), every)
@@ -249,9 +253,9 @@ class PoolBeliefs:
 
     def left_out(self) -> np.ndarray:
         """Which of the labels :meth:`left_out_scores` are of, by their places in ``images``."""
-        return np.concatenate([np.empty(0, int), *(outside for _, outside in self._left_out_parts())])
+        return np.concatenate([np.empty(0, int), *(outside for _, outside in self.left_out_parts())])
 
-    def _left_out_parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
+    def left_out_parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Labels to learn from, and those to predict; of classes that are in both."""
         parts = np.empty(len(self.codes), int)
         # labels of a class go to different parts as far as they can

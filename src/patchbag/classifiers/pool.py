@@ -16,7 +16,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.beliefs import PoolBeliefs
+from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
+from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.declared import Declared, floats, labels, real, size
 from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.similarity.graph.choice import known_labels, soften
@@ -35,6 +37,7 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ (C,), coef_ (C, d), mean_ (d,), temperature_
+    means_ (C, d), less_ (C,) : of the labelled images of each class, and by how much few of them put it too far away
     left_out_ : what left-out labels say of new images, or None
 
     >>> X = np.vstack([np.eye(3)[[i % 3]] + 0.1 for i in range(30)])
@@ -55,6 +58,8 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "mean_": floats("d"),
         "coef_": floats("C", "d"),
         "temperature_": real(low=0),
+        "means_": floats("C", "d"),
+        "less_": floats("C", low=0),
         "n_features_in_": size("d"),
     }
 
@@ -79,30 +84,49 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
             self.mean_, self.coef_ = graph.mean, np.ascontiguousarray(beliefs.classifier().T)
             self.temperature_ = float(np.exp(beliefs.sharpness.log))
             held, scores = beliefs.left_out_scores()
+            far = self._keep_means(graph.vectors[images], codes, beliefs.left_out_parts())
         own = np.where(np.isneginf(scores[beliefs.trust]), np.nan, scores[beliefs.trust])
-        self.left_out_ = LeftOut.from_scores(own, held, self.temperature_) if len(held) else None
+        self.left_out_ = LeftOut.from_scores(own, held, self.temperature_, far) if len(held) else None
         self.n_features_in_ = X.shape[1]
         return self
 
+    def _keep_means(self, rows: np.ndarray, codes: np.ndarray, parts: list[Fold]) -> np.ndarray:
+        """Distances of labelled images with these ``rows`` to the nearest mean of a class, left out part by part."""
+        gram, diagonal, n_classes = (rows @ rows.T).astype(float), np.ones(len(rows)), len(self.classes_)
+        spread = scatter(diagonal, mean_norms(gram, codes, n_classes), codes)
+        self.means_ = class_shares(codes, n_classes).T.astype(np.float32) @ rows
+        self.less_ = spread / np.bincount(codes)
+        far = [np.empty(0)]
+        for inside, outside in parts:
+            norms = mean_norms(gram[np.ix_(inside, inside)], codes[inside], n_classes, spread)
+            far.append(nearest_mean(gram[np.ix_(outside, inside)], diagonal[outside], norms, codes[inside]))
+        return np.concatenate(far)
+
     def decision_function(self, X: Any) -> np.ndarray:
         """(n, C) scores, larger is surer; (n,) for two classes."""
-        scores = self._scores(X)
+        scores = self._scores(self._prepare(X))
         return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
 
-    def _scores(self, X: Any) -> np.ndarray:
+    def _prepare(self, X: Any) -> np.ndarray:
+        """Rows of X as the pool has them."""
         check_is_fitted(self, "coef_")
         X = check_vectors(X)
         if X.shape[1] != len(self.mean_):
             raise ValueError(f"fitted with vectors of {len(self.mean_)} numbers, got {X.shape[1]}")
-        return (unit_rows(signed_power(X, self.power) - self.mean_) @ self.coef_.T).astype(float)
+        return unit_rows(signed_power(X, self.power) - self.mean_)
+
+    def _scores(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(rows @ self.coef_.T, dtype=float)
 
     def predict(self, X: Any) -> np.ndarray:
-        best = self._scores(X).argmax(axis=1)
+        best = self._scores(self._prepare(X)).argmax(axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) calibrated probabilities."""
-        return soften(self._scores(X), self.temperature_)
+        return soften(self._scores(self._prepare(X)), self.temperature_)
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        return energy(self._scores(X) * self.temperature_)[None]
+        rows = self._prepare(X)
+        distances = 1.0 - 2.0 * (rows @ self.means_.T) + np.sum(self.means_**2, axis=1) - self.less_
+        return np.stack([energy(self._scores(rows) * self.temperature_), distances.min(axis=1)])

@@ -51,13 +51,14 @@ class Rest(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What is thought of an image that may be asked for: probabilities of classes, that of a class not seen, and how
-    many others of its cluster wait.
+    """What is thought of an image that may be asked for: probabilities of classes, that of a class not seen, how many
+    others of its cluster wait, and whether it is asked for because it is unlike all with a label.
     """
 
     p: dict[int, float]
     new: float
     like: int
+    unlike: bool
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,10 @@ class LiveModel:
         p, new = learner.predict_proba(), learner.novelty()
         return {
             int(pool.ids[row]): Candidate(
-                dict(zip(classes, ((1 - new[row]) * p[row]).tolist())), float(new[row]), int(waiting[of[row]]) - 1
+                dict(zip(classes, ((1 - new[row]) * p[row]).tolist())),
+                float(new[row]),
+                int(waiting[of[row]]) - 1,
+                learner.seeks_class(row),
             )
             for row in rows
         }

@@ -91,6 +91,8 @@ class Questions:
         if new >= NEW or not p:
             text = "It is unlike anything that has a label" if p else "Nothing has a label yet, and it is a typical one"
             return "unlike" if p else "stands", f"{text}; {crowd} for the answer." if crowd else f"{text}."
+        if candidate is not None and candidate.unlike:
+            return "unlike", "Of all images it is the least like those with a label: perhaps a class that has none yet."
         if len(p) > 1 and p[0]["p"] - p[1]["p"] < WAVERS:
             text = f"The model wavers between {leading[0]} and {leading[1]}"
             return "doubt", f"{text}, and {crowd} for the answer." if crowd else f"{text}."
