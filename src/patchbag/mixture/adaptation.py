@@ -41,10 +41,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, Part, boolean, floats
+from patchbag.declared import Declared, Part, boolean, floats, stored
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.records import Records, as_floats, shared
+from patchbag.registry import storable
 from patchbag.runtime import parallel_map
 
 # images adapted together: their temporaries stay in the cache
@@ -52,6 +53,7 @@ BLOCK_NUMBERS = 1 << 18
 WEIGHT_TOLERANCE = 1e-3
 
 
+@storable
 @dataclass(frozen=True, repr=False)
 class Mixtures(Records):
     """n Gaussian mixtures with diagonal covariances: one an image, all with K components in D dimensions.
@@ -60,19 +62,11 @@ class Mixtures(Records):
     ``corresponding`` is False where component i of one image has nothing to do with component i of another.
     """
 
-    weights: Any
-    means: Any
-    variances: Any
-    universal: GaussianParameters | None = shared()
-    corresponding: bool = shared(True)
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "weights": floats("n", "K", low=0),
-        "means": floats("n", "K", "D"),
-        "variances": floats("n", "K", "D", low=0),
-        "universal": Part("GaussianParameters", optional=True, K="K", D="D"),
-        "corresponding": boolean(),
-    }
+    weights: Any = stored(floats("n", "K", low=0))
+    means: Any = stored(floats("n", "K", "D"))
+    variances: Any = stored(floats("n", "K", "D", low=0))
+    universal: GaussianParameters | None = shared(Part("GaussianParameters", optional=True, K="K", D="D"))
+    corresponding: bool = shared(boolean(), True)
 
     @property
     def n_components(self) -> int:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from patchbag.bags import Bags
-from patchbag.declared import Declared, Part, floats
+from patchbag.declared import Part, floats, stored
 from patchbag.device import on_device, to_host
 from patchbag.features.projection import project
 from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, raw_moments
@@ -30,12 +30,14 @@ from patchbag.mixture.dense import collect_dense
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.records import Records, shared
+from patchbag.registry import storable
 from patchbag.runtime import parallel_map
 
 JOB_ROWS = 16384
 CHUNK_ROWS = 64 * JOB_ROWS
 
 
+@storable
 @dataclass(frozen=True, repr=False)
 class Statistics(Records):
     r"""Soft counts and moments of n bags under K components in D dimensions.
@@ -51,17 +53,10 @@ class Statistics(Records):
     to; statistics of different mixtures do not add.  Where only the counts were asked for, D is 0 in ``s1`` and ``s2``.
     """
 
-    s0: Any
-    s1: Any
-    s2: Any
-    universal: GaussianParameters | None = shared()
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "s0": floats("n", "K", low=0),
-        "s1": floats("n", "K", "D"),
-        "s2": floats("n", "K", "D"),
-        "universal": Part("GaussianParameters", optional=True, K="K"),
-    }
+    s0: Any = stored(floats("n", "K", low=0))
+    s1: Any = stored(floats("n", "K", "D"))
+    s2: Any = stored(floats("n", "K", "D"))
+    universal: GaussianParameters | None = shared(Part("GaussianParameters", optional=True, K="K"))
 
     def __add__(self, other: Self) -> Self:
         if tuple(self.s1.shape) != tuple(other.s1.shape):

@@ -28,7 +28,7 @@ from scipy.linalg import eigh
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.declared import Declared, Part, boolean, floats, integer, real, size
+from patchbag.declared import Declared, Part, boolean, floats, integer, real, size, stored
 from patchbag.registry import storable
 from patchbag.similarity.base import Kernel
 
@@ -38,21 +38,12 @@ from patchbag.similarity.base import Kernel
 class Definiteness:
     """What the eigenvalues of a Gram matrix say; ``str`` of it is a sentence."""
 
-    n: int
-    smallest: float
-    largest: float
-    n_negative: int
-    negative_mass: float
-    definite: bool
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "n": integer(low=0),
-        "smallest": real(),
-        "largest": real(),
-        "n_negative": integer(low=0),
-        "negative_mass": real(),
-        "definite": boolean(),
-    }
+    n: int = stored(integer(low=0))
+    smallest: float = stored(real())
+    largest: float = stored(real())
+    n_negative: int = stored(integer(low=0))
+    negative_mass: float = stored(real())
+    definite: bool = stored(boolean())
 
     def __str__(self) -> str:
         state = "is positive semidefinite" if self.definite else "is not positive semidefinite"

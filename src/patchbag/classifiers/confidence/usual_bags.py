@@ -13,14 +13,14 @@ would make it look closer than a new image can be; of its z² with all n they ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.classifiers.confidence.left_out import tail
-from patchbag.declared import Declared, floats
+from patchbag.declared import floats, stored
 from patchbag.registry import storable
 
 FEWEST = 10  # images; how much fewer vary says nothing of how others do
@@ -31,15 +31,9 @@ FEWEST = 10  # images; how much fewer vary says nothing of how others do
 class UsualBags:
     """``mean (p,)`` and ``deviation (p,)`` of the numbers, and the statistic of the n training images, ascending."""
 
-    mean: np.ndarray
-    deviation: np.ndarray
-    distances: np.ndarray
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "mean": floats("p"),
-        "deviation": floats("p", low=0),
-        "distances": floats("n", low=0, ascending=True),
-    }
+    mean: np.ndarray = stored(floats("p"))
+    deviation: np.ndarray = stored(floats("p", low=0))
+    distances: np.ndarray = stored(floats("n", low=0, ascending=True))
 
     @classmethod
     def from_bags(cls, bags: Any) -> UsualBags | None:

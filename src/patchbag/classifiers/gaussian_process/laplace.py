@@ -20,13 +20,13 @@ diagonal is only jitter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr
 
-from patchbag.declared import Declared, floats, real
+from patchbag.declared import floats, real, stored
 from patchbag.registry import storable
 
 MAX_NEWTON = 60
@@ -47,17 +47,10 @@ class Mode(NamedTuple):
 class LaplacePosterior:
     """Modes of C binary problems: ``gradient (C, n)``, ``root (C, n)``, ``factor (C, n, n)``."""
 
-    gradient: np.ndarray
-    root: np.ndarray
-    factor: np.ndarray
-    log_evidence: float
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "gradient": floats("C", "n"),
-        "root": floats("C", "n", low=0),
-        "factor": floats("C", "n", "n"),
-        "log_evidence": real(finite=False),
-    }
+    gradient: np.ndarray = stored(floats("C", "n"))
+    root: np.ndarray = stored(floats("C", "n", low=0))
+    factor: np.ndarray = stored(floats("C", "n", "n"))
+    log_evidence: float = stored(real(finite=False))
 
     @classmethod
     def from_kernel(cls, kernel: np.ndarray, targets: np.ndarray, jitter: float) -> LaplacePosterior:
