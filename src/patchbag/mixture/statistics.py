@@ -82,16 +82,6 @@ class Statistics(Records):
         """The statistics without their moments."""
         return replace(self, s1=self.s1[..., :0], s2=self.s2[..., :0])
 
-    def combine_cells(self, membership: Any) -> Self:
-        """Statistics of cells that are unions of the present ones.
-
-        Parameters
-        ----------
-        membership : (C', C) zeros and ones; new cell i is the sum of the old cells j with membership[i, j] = 1
-        """
-        s0, s1, s2 = (_unions(a, membership) for a in (self._counts(), self.s1, self.s2))
-        return replace(self, s0=s0, s1=s1, s2=s2)
-
 
 def _unions(a: Any, membership: Any) -> Any:
     """Sums (n, C', ...) over the cells of (n, C, ...) that ``membership (C', C)`` names."""
