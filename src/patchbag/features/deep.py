@@ -116,6 +116,7 @@ class DeepPatches(FeatureExtractor):
     parallel = "threads"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **FeatureExtractor._parameter_constraints,
         "model": [str, HasMethods("__fspath__"), HasMethods("state_dict")],
         "output": [str],
         "size": [None, Interval(Integral, 1, None, closed="left"), "array-like"],
@@ -123,9 +124,6 @@ class DeepPatches(FeatureExtractor):
         "mirror": ["boolean"],
         "batch_size": [LENGTH],
         "dtype": [StrOptions({"float16", "float32"})],
-        "max_side": [None, Interval(Integral, 1, None, closed="left")],
-        "max_pixels": [None, Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [None, Integral],
     }
 
     def __init__(

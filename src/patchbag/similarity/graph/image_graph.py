@@ -134,13 +134,13 @@ def unit_rows(X: np.ndarray) -> np.ndarray:
     return np.asarray(X / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 
 
-def kernel_vectors(kernel: np.ndarray, n_landmarks: int = LANDMARKS) -> np.ndarray:
+def kernel_vectors(kernel: np.ndarray, n_landmarks: int = LANDMARKS, most: int | None = None) -> np.ndarray:
     """(n, r) vectors whose inner products are those of ``kernel (n, n)``, nearly so with fewer landmarks than images;
-    the largest directions first.
+    the largest directions first, at most so many of them.
     """
     landmarks = np.sort(np.random.RandomState(0).permutation(len(kernel))[:n_landmarks])
     values, vectors = np.linalg.eigh(kernel[np.ix_(landmarks, landmarks)])
-    keep = np.flatnonzero(values > 1e-8 * max(values[-1], 1e-300))[::-1]
+    keep = np.flatnonzero(values > 1e-8 * max(values[-1], 1e-300))[::-1][:most]
     return np.asarray(kernel[:, landmarks] @ (vectors[:, keep] / np.sqrt(values[keep])))
 
 
