@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sqlite3
@@ -209,17 +208,14 @@ def print_evaluation(result: Any) -> None:
 
 def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, report: Path, title: str) -> None:
     """The JSON file and the report; if one cannot be written, the other is, and then the error is raised."""
-    from patchbag import __version__
-    from patchbag.replacing import replacing
+    from patchbag.replacing import write_json
     from patchbag.report import write_report
 
     problem: OSError | None = None
     if json_path is not None:
-        data = result.to_json()
-        data["left_out"] = [{"image": f.name, "reason": f.message} for f in failures]
+        left_out = [{"image": f.name, "reason": f.message} for f in failures]
         try:
-            with replacing(json_path) as file:
-                file.write(json.dumps({"patchbag": __version__, **data}, indent=1).encode(errors="backslashreplace"))
+            write_json(json_path, result.to_json() | {"left_out": left_out})
         except OSError as error:
             problem = error
     screen.result(f"report: {write_report(result, report, title, failures)}")
