@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Settings that a person writes (``--set``, experiment files), checked before any work is done.
 
-What a parameter may be is declared once, on its class, in scikit-learn's way (``_parameter_constraints``); ``fit``
-checks it, and so does this module, minutes earlier and with the name that the person used.
+What a parameter may be is declared once, on its class (:mod:`patchbag.parameters`, scikit-learn's
+``_parameter_constraints``); ``fit`` checks it, and so does this module, minutes earlier and with the name that the
+person used.
 """
 
 from __future__ import annotations

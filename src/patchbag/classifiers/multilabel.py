@@ -7,6 +7,7 @@ trained on the rest, rank the validation images best by mean average precision.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.classifiers.linear import C_GRID, svm_dual
 from patchbag.declared import Declared, floats, real
 from patchbag.metrics import average_precision
+from patchbag.parameters import estimator, parameter
 
 
 def train_machines(gram: np.ndarray, truth: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray]:
@@ -44,6 +46,7 @@ def choose_C(gram: np.ndarray, truth: np.ndarray, validation: np.ndarray) -> flo
     return max(C_GRID, key=quality)
 
 
+@estimator
 class MultilabelSVM(BaseEstimator):
     """A linear SVM per class.
 
@@ -57,20 +60,15 @@ class MultilabelSVM(BaseEstimator):
     coef_ (C, d), intercept_ (C,), C_
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), None],
-        "validation": ["array-like", None],
-    }
+    C: float | None = parameter(Interval(Real, 0, None, closed="neither"), None, default=None)
+    _: KW_ONLY
+    validation: Any = parameter("array-like", None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "coef_": floats("C", "d"),
         "intercept_": floats("C"),
         "C_": real(low=0),
     }
-
-    def __init__(self, C: float | None = None, *, validation: Any = None) -> None:
-        self.C = C
-        self.validation = validation
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -18,11 +19,13 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.declared import Declared, floats, labels, real, size
+from patchbag.parameters import estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.similarity.graph.choice import known_labels, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
 
 
+@estimator
 class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Linear classifier of vectors, taught by few labels and by all images.
 
@@ -44,11 +47,10 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """
 
     takes_unlabelled = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "power": [Interval(Real, 0, None, closed="neither")],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    _: KW_ONLY
+    power: float = parameter(Interval(Real, 0, None, closed="neither"), default=1.0)
+    n_neighbors: int = parameter(Interval(Integral, 1, None, closed="left"), default=20)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
@@ -57,11 +59,6 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "temperature_": real(low=0),
         "n_features_in_": size("d"),
     }
-
-    def __init__(self, *, power: float = 1.0, n_neighbors: int = 20, random_state: Any = None) -> None:
-        self.power = power
-        self.n_neighbors = n_neighbors
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:

@@ -49,6 +49,7 @@ from patchbag.encodings.base import SomeOf, StatisticsTransformer
 from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, posterior_entry
 from patchbag.encodings.polya import polya_gradient
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import estimator, parameter
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma_from_log, log_positive
 
@@ -134,6 +135,7 @@ def starting_prior(s0: np.ndarray, universal: Any, models: int) -> LatentPrior:
     return LatentPrior(np.tile(shares * len(shares), (models, 1)), means, ones, 4.0 * ones, 4.0 * variances)
 
 
+@estimator
 class LatentFisherVector(StatisticsTransformer):
     """Fisher vectors of a latent Gaussian mixture, from statistics alone.
 
@@ -154,33 +156,17 @@ class LatentFisherVector(StatisticsTransformer):
     uses_moments = True
     learns = True
     stays = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "blocks": [SomeOf(set(BLOCKS))],
-        "count_scale": [Interval(Real, 0, None, closed="neither")],
-        "per_cell": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-    }
+    blocks: Sequence[str] = parameter(SomeOf(set(BLOCKS)), default=BLOCKS)
+    count_scale: float = parameter(Interval(Real, 0, None, closed="neither"), default=1.0)
+    per_cell: bool = parameter("boolean", default=True)
+    max_iter: int = parameter(Interval(Integral, 1, None, closed="left"), default=100)
+    tol: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "prior_": Part("LatentPrior", P="P", K="K", D="D"),
         "free_energy_": Many(real(finite=False), optional=True),
         "n_iter_": integer(optional=True),
     }
-
-    def __init__(
-        self,
-        blocks: Sequence[str] = BLOCKS,
-        count_scale: float = 1.0,
-        per_cell: bool = True,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-    ):
-        self.blocks = blocks
-        self.count_scale = count_scale
-        self.per_cell = per_cell
-        self.max_iter = max_iter
-        self.tol = tol
 
     def _fit(self, statistics: Statistics, start: LatentPrior | None = None) -> None:
         s1, s2 = statistics.s1, statistics.s2

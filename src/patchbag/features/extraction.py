@@ -29,6 +29,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -41,7 +42,8 @@ from sklearn.utils._param_validation import Interval
 from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.declared import Declared, Many, integer
-from patchbag.images import ImageError, LoadedImage, Mode, load_image, source_name
+from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, LoadedImage, Mode, load_image, source_name
+from patchbag.parameters import estimator, parameter
 from patchbag.registry import Storable
 from patchbag.runtime import SharedContext, count_workers, current_runtime, parallel_map
 
@@ -108,10 +110,11 @@ def _one_thread() -> Iterator[None]:
 single_threaded_opencv = SharedContext(_one_thread)
 
 
+@estimator
 class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     """Base of the features: a transformer from a sequence of images to :class:`~patchbag.bags.Bags`.
 
-    A subclass defines :meth:`describe`, and its constructor stores, besides its own parameters, ``n_jobs``,
+    A subclass defines :meth:`describe`.  A constructor of its own stores, besides its own parameters, ``n_jobs``,
     ``max_side`` and ``max_pixels``.  Raise :attr:`version` when the same parameters begin to give other numbers: stored
     features are known by it.
     """
@@ -119,20 +122,15 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     mode: ClassVar[Mode] = "grey"
     version: ClassVar[int] = 1
     parallel: ClassVar[Literal["threads", "processes"]] = "processes"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "max_side": [POSITIVE, None],
-        "max_pixels": [POSITIVE, None],
-        "n_jobs": [Integral, None],
-    }
+    _: KW_ONLY
+    max_side: int | None = parameter(POSITIVE, None, default=MAX_SIDE)
+    max_pixels: int | None = parameter(POSITIVE, None, default=MAX_PIXELS)
+    n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "frame_": integer(low=0, optional=True),
         "channels_": Many(integer(low=0), optional=True),
     }
-
-    n_jobs: int | None
-    max_side: int | None
-    max_pixels: int | None
 
     @abstractmethod
     def describe(self, image: np.ndarray) -> Described:

@@ -29,7 +29,7 @@ Cost: a few passes over N × D numbers an image, beyond the statistics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -44,6 +44,7 @@ from patchbag.bags import Bags, as_bags
 from patchbag.declared import Declared, Part, boolean, floats, stored
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
+from patchbag.parameters import estimator, parameter
 from patchbag.records import Records, as_floats, shared
 from patchbag.registry import storable
 from patchbag.runtime import parallel_map
@@ -231,6 +232,7 @@ def _adapt_further(job: tuple[Any, ...], universal: GaussianParameters, iteratio
     return parameters
 
 
+@estimator
 class MAPAdaptation(TransformerMixin, BaseEstimator):
     """Statistics (or bags) → Mixtures.
 
@@ -251,35 +253,17 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
     Mixtures(weights=(120, 8), means=(120, 8, 4), variances=(120, 8, 4))
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "relevance": [Interval(Real, 0, np.inf, closed="both")],
-        "iterations": [Interval(Integral, 1, 10_000, closed="both")],
-        "variance_floor": [Interval(Real, 0, None, closed="neither")],
-        "weight_prior": [StrOptions({"universal", "uniform"})],
-        "mixture": [BaseEstimator, None],
-        "n_jobs": [Integral, None],
-    }
+    relevance: float = parameter(Interval(Real, 0, np.inf, closed="both"), default=10.0)
+    _: KW_ONLY
+    iterations: int = parameter(Interval(Integral, 1, 10_000, closed="both"), default=1)
+    variance_floor: float = parameter(Interval(Real, 0, None, closed="neither"), default=1e-3)
+    weight_prior: str = parameter(StrOptions({"universal", "uniform"}), default="universal")
+    mixture: Any = parameter(BaseEstimator, None, default=None)
+    n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "universal_": Part("GaussianParameters"),
     }
-
-    def __init__(
-        self,
-        relevance: float = 10.0,
-        *,
-        iterations: int = 1,
-        variance_floor: float = 1e-3,
-        weight_prior: str = "universal",
-        mixture: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.relevance = relevance
-        self.iterations = iterations
-        self.variance_floor = variance_floor
-        self.weight_prior = weight_prior
-        self.mixture = mixture
-        self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

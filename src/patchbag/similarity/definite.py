@@ -19,7 +19,7 @@ a second for 1,500.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -29,6 +29,7 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.declared import Declared, Part, boolean, floats, integer, real, size, stored
+from patchbag.parameters import estimator, parameter
 from patchbag.registry import storable
 from patchbag.similarity.base import Kernel
 
@@ -74,6 +75,7 @@ def clip_eigenvalues(gram: Any) -> tuple[np.ndarray, np.ndarray]:
     return (kept * eigenvalues[eigenvalues > 0]) @ kept.T, kept @ kept.T
 
 
+@estimator
 class DefiniteKernel(Kernel):
     """Checks the training Gram matrix, and repairs it on request; goes before a classifier with a precomputed kernel.
 
@@ -89,20 +91,15 @@ class DefiniteKernel(Kernel):
     >>> make_pipeline(MixtureKernel("klk"), DefiniteKernel("clip"), SVC(kernel="precomputed"))  # doctest: +SKIP
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "action": [StrOptions({"raise", "warn", "clip"})],
-        "tolerance": [Interval(Real, 0, None, closed="left")],
-    }
+    action: str = parameter(StrOptions({"raise", "warn", "clip"}), default="raise")
+    _: KW_ONLY
+    tolerance: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "definiteness_": Part("Definiteness"),
         "n_features_in_": size("n"),
         "projection_": floats("n", "n", nullable=True),
     }
-
-    def __init__(self, action: str = "raise", *, tolerance: float = 1e-6) -> None:
-        self.action = action
-        self.tolerance = tolerance
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
