@@ -5,8 +5,8 @@
     class Normalizer(TransformerMixin, BaseEstimator):
         steps: Sequence[str] = parameter(SomeOf({"whiten", "power", "l2"}), default=("power", "l2"))
         _: KW_ONLY
-        exponent: float = parameter(Interval(Real, 0, None, closed="neither"), default=0.5)
-        n_blocks: int | None = parameter(Interval(Integral, 1, None, closed="left"), None, default=None)
+        exponent: float = parameter(POSITIVE, default=0.5)
+        n_blocks: int | None = parameter(ONE_OR_MORE, None, default=None)
 
 A class that is written so has the constructor that scikit-learn asks for, which only stores, and its
 ``_parameter_constraints``, which ``fit``, :mod:`patchbag.settings` and model files hold parameters to.  The rules are
@@ -17,7 +17,15 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, Field, dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
+
+from sklearn.utils._param_validation import Interval
+
+ONE_OR_MORE = Interval(Integral, 1, None, closed="left")
+ZERO_OR_MORE = Interval(Integral, 0, None, closed="left")
+POSITIVE = Interval(Real, 0, None, closed="neither")
+NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 
 C = TypeVar("C", bound=type)
 

@@ -32,7 +32,7 @@ for images that could not be chosen.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -46,7 +46,7 @@ from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 BATCHES = ("diverse", "per_class", "top")
@@ -82,15 +82,13 @@ class ActiveLearner(LabelledPool):
 
     criterion: str = parameter(StrOptions(set(CRITERIA)), default="uncertainty")
     _: KW_ONLY
-    noise: float = parameter(Interval(Real, 0, None, closed="neither"), default=1e-2)
+    noise: float = parameter(POSITIVE, default=1e-2)
     batch: str = parameter(StrOptions(set(BATCHES)), default="diverse")
     cold_start: str = parameter(StrOptions(set(COLD_STARTS)), default="typical")
-    shortlist: int | str | None = parameter(
-        Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None, default="auto"
-    )
+    shortlist: int | str | None = parameter(ONE_OR_MORE, StrOptions({"auto"}), None, default="auto")
     classes: Any = parameter("array-like", None, default=None)
     missing_label: Any = parameter("no_validation", default=np.nan)
-    window: int = parameter(Interval(Integral, 1, None, closed="left"), default=5)
+    window: int = parameter(ONE_OR_MORE, default=5)
     agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
     repair: bool = parameter("boolean", default=False)
     random_state: Any = parameter("random_state", default=None)

@@ -33,7 +33,7 @@ from patchbag.active.labels import LabelledPool
 from patchbag.active.representatives import GrowingClusters, representative_utilities
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.beliefs import PoolBeliefs
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
@@ -70,11 +70,11 @@ class PoolLearner(LabelledPool):
 
     rule: str = parameter(StrOptions(set(RULES)), default="representative")
     _: KW_ONLY
-    power: float = parameter(Interval(Real, 0, None, closed="neither"), default=0.5)
-    n_neighbors: int = parameter(Interval(Integral, 1, None, closed="left"), default=20)
+    power: float = parameter(POSITIVE, default=0.5)
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
     classes: Any = parameter("array-like", None, default=None)
     missing_label: Any = parameter("no_validation", default=np.nan)
-    window: int = parameter(Interval(Integral, 1, None, closed="left"), default=5)
+    window: int = parameter(ONE_OR_MORE, default=5)
     agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
     n_jobs: int | None = parameter(Integral, None, default=None)
     random_state: Any = parameter("random_state", default=None)
@@ -84,16 +84,15 @@ class PoolLearner(LabelledPool):
         all of them missing.
         """
         self._validate_params()
-        self.graph_ = X if isinstance(X, ImageGraph) else self._make_graph(X)
+        if not isinstance(X, ImageGraph):
+            X = ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power, n_jobs=self.n_jobs)
+        self.graph_ = X
         self.random_ = check_random_state(self.random_state)
         self.beliefs_ = PoolBeliefs(self.graph_, self.random_)
         self._clusters = GrowingClusters(self.graph_.eigenvectors, self.random_)
         self._columns: list[int] = []
         self._start(len(self.graph_), y)
         return self
-
-    def _make_graph(self, X: Any) -> ImageGraph:
-        return ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power, n_jobs=self.n_jobs)
 
     # --- labels in -----------------------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -36,7 +35,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.svm import SVC, LinearSVC
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
@@ -52,7 +51,7 @@ from patchbag.classifiers.targets import (
 )
 from patchbag.declared import NOT_ZERO, Declared, floats, labels, real, size
 from patchbag.device import lies_elsewhere, like, product, to_host
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
@@ -147,10 +146,10 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     model: str = parameter(StrOptions(set(DUAL)), default="svm")
     _: KW_ONLY
-    C: float | str = parameter(Interval(Real, 0, None, closed="neither"), StrOptions({"auto"}), default="auto")
+    C: float | str = parameter(POSITIVE, StrOptions({"auto"}), default="auto")
     rows: str = parameter(StrOptions({"vectors", "similarities", "shares"}), default="vectors")
     folds: int | str = parameter(*FOLDS, default="auto")
-    max_iter: int = parameter(Interval(Integral, 1, None, closed="left"), default=MAX_ITER)
+    max_iter: int = parameter(ONE_OR_MORE, default=MAX_ITER)
     random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

@@ -8,18 +8,16 @@ trained on the rest, rank the validation images best by mean average precision.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, _fit_context
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.linear import C_GRID, svm_dual
 from patchbag.declared import Declared, floats, real
 from patchbag.metrics import average_precision
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import POSITIVE, estimator, parameter
 
 
 def train_machines(gram: np.ndarray, truth: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +58,7 @@ class MultilabelSVM(BaseEstimator):
     coef_ (C, d), intercept_ (C,), C_
     """
 
-    C: float | None = parameter(Interval(Real, 0, None, closed="neither"), None, default=None)
+    C: float | None = parameter(POSITIVE, None, default=None)
     _: KW_ONLY
     validation: Any = parameter("array-like", None, default=None)
 

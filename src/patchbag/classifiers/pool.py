@@ -8,18 +8,16 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.declared import Declared, floats, labels, real, size
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.similarity.graph.choice import known_labels, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
@@ -48,8 +46,8 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     takes_unlabelled = True
     _: KW_ONLY
-    power: float = parameter(Interval(Real, 0, None, closed="neither"), default=1.0)
-    n_neighbors: int = parameter(Interval(Integral, 1, None, closed="left"), default=20)
+    power: float = parameter(POSITIVE, default=1.0)
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
     random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

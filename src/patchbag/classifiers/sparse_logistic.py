@@ -38,7 +38,7 @@ import inspect
 import warnings
 from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -55,7 +55,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a_class, one_versus_rest
 from patchbag.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
 from patchbag.device import to_host
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
@@ -116,14 +116,14 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     kept_ : (p,) bool, the training images that any class needs;  n_kept_ : their number
     """
 
-    penalty: float | None = parameter(Interval(Real, 0, None, closed="neither"), None, default=None)
+    penalty: float | None = parameter(POSITIVE, None, default=None)
     _: KW_ONLY
     multinomial: bool = parameter("boolean", default=False)
     scale: str | None = parameter(StrOptions({"columns", "global"}), None, default="columns")
     ignore_self: bool = parameter("boolean", default=False)
     cv: int = parameter(Interval(Integral, 2, None, closed="left"), default=3)
-    tol: float = parameter(Interval(Real, 0, None, closed="neither"), default=1e-3)
-    max_iter: int = parameter(Interval(Integral, 1, None, closed="left"), default=200)
+    tol: float = parameter(POSITIVE, default=1e-3)
+    max_iter: int = parameter(ONE_OR_MORE, default=200)
     n_jobs: int | None = parameter(Integral, None, default=None)
     random_state: Any = parameter("random_state", default=None)
 

@@ -33,14 +33,12 @@ cinbis2012.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numba import njit, prange
 from scipy.special import digamma as _digamma
-from sklearn.utils._param_validation import Interval
 
 from patchbag.declared import Declared, Many, Part, integer, real
 from patchbag.device import lies_elsewhere, to_host
@@ -49,7 +47,7 @@ from patchbag.encodings.base import SomeOf, StatisticsTransformer
 from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, posterior_entry
 from patchbag.encodings.polya import polya_gradient
 from patchbag.mixture.statistics import Statistics
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma_from_log, log_positive
 
@@ -157,10 +155,10 @@ class LatentFisherVector(StatisticsTransformer):
     learns = True
     stays = True
     blocks: Sequence[str] = parameter(SomeOf(set(BLOCKS)), default=BLOCKS)
-    count_scale: float = parameter(Interval(Real, 0, None, closed="neither"), default=1.0)
+    count_scale: float = parameter(POSITIVE, default=1.0)
     per_cell: bool = parameter("boolean", default=True)
-    max_iter: int = parameter(Interval(Integral, 1, None, closed="left"), default=100)
-    tol: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
+    max_iter: int = parameter(ONE_OR_MORE, default=100)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "prior_": Part("LatentPrior", P="P", K="K", D="D"),

@@ -40,7 +40,7 @@ digamma for each.  Citation keys: cinbis2012; Blei, Ng & Jordan, *Latent Dirichl
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,7 +54,7 @@ from patchbag.encodings.conjugate import fit_polya
 from patchbag.encodings.polya import polya_shift
 from patchbag.encodings.topics import dot, fit_plsa, topic_counts
 from patchbag.mixture.statistics import Statistics
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_njit
 from patchbag.special import digamma, exp_nonpositive, exp_single, split_exp_digamma
 
@@ -246,14 +246,14 @@ class LDAFisherVector(StatisticsTransformer):
     """
 
     learns = True
-    n_topics: int = parameter(Interval(Integral, 1, None, closed="left"), default=2)
-    count_scale: float = parameter(Interval(Real, 0, None, closed="neither"), default=1.0)
+    n_topics: int = parameter(ONE_OR_MORE, default=2)
+    count_scale: float = parameter(POSITIVE, default=1.0)
     per_cell: bool = parameter("boolean", default=True)
-    n_rounds: int = parameter(Interval(Integral, 0, None, closed="left"), default=0)
+    n_rounds: int = parameter(ZERO_OR_MORE, default=0)
     max_inference: int = parameter(Interval(Integral, 1, 10_000, closed="both"), default=100)
-    inference_tol: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-3)
-    max_iter: int = parameter(Interval(Integral, 1, None, closed="left"), default=500)
-    tol: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
+    inference_tol: float = parameter(NOT_NEGATIVE, default=1e-3)
+    max_iter: int = parameter(ONE_OR_MORE, default=500)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
     random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

@@ -22,19 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Declared, Either, Shape, floats
 from patchbag.device import like, to_host
 from patchbag.encodings.base import SomeOf
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 
 COLUMNS = 4096  # dimensions that are looked at in double precision at a time
@@ -88,8 +86,8 @@ class Normalizer(TransformerMixin, BaseEstimator):
         SomeOf({"whiten", "power", "l2", "idf", "intra"}, least=0), default=("power", "l2")
     )
     _: KW_ONLY
-    exponent: float = parameter(Interval(Real, 0, None, closed="neither"), default=0.5)
-    n_blocks: int | None = parameter(Interval(Integral, 1, None, closed="left"), None, default=None)
+    exponent: float = parameter(POSITIVE, default=0.5)
+    n_blocks: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "shape_": Either((Shape(("width",)), Shape(("cells", "width")))),

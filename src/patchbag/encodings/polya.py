@@ -38,19 +38,17 @@ Cost: two digammas for each non-zero count and two for each image.  Citation key
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
 from scipy.special import digamma as _digamma
-from sklearn.utils._param_validation import Interval
 
 from patchbag.declared import NOT_ZERO, Declared, Either, booleans, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells
 from patchbag.encodings.conjugate import LARGEST, fit_polya
 from patchbag.mixture.statistics import Statistics
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma
 
@@ -132,10 +130,10 @@ class PolyaVector(StatisticsTransformer):
     """
 
     learns = True
-    count_scale: float = parameter(Interval(Real, 0, None, closed="neither"), default=1.0)
+    count_scale: float = parameter(POSITIVE, default=1.0)
     per_cell: bool = parameter("boolean", default=True)
-    max_iter: int = parameter(Interval(Integral, 1, None, closed="left"), default=200)
-    tol: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
+    max_iter: int = parameter(ONE_OR_MORE, default=200)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "alpha_": Either((floats("K", low=NOT_ZERO), floats("C", "K", low=NOT_ZERO))),

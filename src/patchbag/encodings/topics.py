@@ -36,18 +36,16 @@ by probabilistic latent semantic analysis*, 2001.
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
 
 from patchbag.declared import Declared, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells, unpool_cells
 from patchbag.mixture.statistics import Statistics
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_njit
 from patchbag.special import log_positive
 
@@ -225,10 +223,10 @@ class PLSAFisherVector(StatisticsTransformer):
     """
 
     learns = True
-    n_topics: int = parameter(Interval(Integral, 1, None, closed="left"), default=2)
+    n_topics: int = parameter(ONE_OR_MORE, default=2)
     per_cell: bool = parameter("boolean", default=True)
-    max_iter: int = parameter(Interval(Integral, 1, None, closed="left"), default=500)
-    tol: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
+    max_iter: int = parameter(ONE_OR_MORE, default=500)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
     random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

@@ -31,18 +31,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, MOST_PIXELS, Described, FeatureExtractor
 from patchbag.features.networks import Network, Normalization, open_network
 from patchbag.features.networks.preparation import DEFAULT_MODEL, prepare
 from patchbag.images import Mode
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 NORMALIZATIONS: dict[str, Normalization] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -120,9 +119,7 @@ class DeepPatches(FeatureExtractor):
     model: Any = parameter(str, HasMethods("__fspath__"), HasMethods("state_dict"), default=DEFAULT_MODEL)
     _: KW_ONLY
     output: str = parameter(str, default="map")
-    size: int | Sequence[int] | None = parameter(
-        None, Interval(Integral, 1, None, closed="left"), "array-like", default=None
-    )
+    size: int | Sequence[int] | None = parameter(None, ONE_OR_MORE, "array-like", default=None)
     normalization: str | Normalization | None = parameter(
         None, StrOptions(set(NORMALIZATIONS)), "array-like", default=None
     )

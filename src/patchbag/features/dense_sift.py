@@ -46,7 +46,7 @@ from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
 from patchbag.features.sift_batch import dense_sift_batch
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, estimator, parameter
 
 
 @estimator
@@ -78,7 +78,7 @@ class DenseSIFT(FeatureExtractor):
     window: Literal["flat", "gaussian"] = parameter(StrOptions({"flat", "gaussian"}), default="flat")
     magnification: float | None = parameter(Interval(Real, 0.1, None, closed="left"), None, default=6.0)
     root: bool = parameter("boolean", default=False)
-    contrast_threshold: float = parameter(Interval(Real, 0, None, closed="left"), default=1.0)
+    contrast_threshold: float = parameter(NOT_NEGATIVE, default=1.0)
     low_contrast: Literal["zero", "drop"] = parameter(StrOptions({"zero", "drop"}), default="zero")
     dtype: Literal["float32", "float16", "uint8"] = parameter(
         StrOptions({"float32", "float16", "uint8"}), default="float32"

@@ -43,7 +43,7 @@ from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.declared import Declared, Many, integer
 from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, LoadedImage, Mode, load_image, source_name
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.registry import Storable
 from patchbag.runtime import SharedContext, count_workers, current_runtime, parallel_map
 
@@ -90,7 +90,6 @@ class Several(Interval):
         return f"one or more values, each {super().__str__()}"
 
 
-POSITIVE = Interval(Integral, 1, None, closed="left")
 ALL_POSITIVE = Several(Integral, 1, None, closed="left")
 LENGTH = Interval(Integral, 1, MOST_PIXELS, closed="both")
 COUNT = Interval(Integral, 1, MOST_VALUES, closed="both")
@@ -123,8 +122,8 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     version: ClassVar[int] = 1
     parallel: ClassVar[Literal["threads", "processes"]] = "processes"
     _: KW_ONLY
-    max_side: int | None = parameter(POSITIVE, None, default=MAX_SIDE)
-    max_pixels: int | None = parameter(POSITIVE, None, default=MAX_PIXELS)
+    max_side: int | None = parameter(ONE_OR_MORE, None, default=MAX_SIDE)
+    max_pixels: int | None = parameter(ONE_OR_MORE, None, default=MAX_PIXELS)
     n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

@@ -43,7 +43,7 @@ from sklearn.utils._param_validation import Interval
 
 from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, FeatureExtractor, Several
 from patchbag.images import ImageError
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ZERO_OR_MORE, estimator, parameter
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
 COUNTS = (1, 8, 8, 10, 12, 12)
@@ -192,7 +192,7 @@ class GeometricBlur(FeatureExtractor):
     radii: Sequence[float] = parameter(Several(Real, 0, MOST_PIXELS, closed="both"), default=RADII)
     counts: Sequence[int] = parameter(LENGTHS, default=COUNTS)
     root: bool = parameter("boolean", default=True)
-    random_state: int = parameter(Interval(Integral, 0, None, closed="left"), default=0)
+    random_state: int = parameter(ZERO_OR_MORE, default=0)
 
     def _validate_params(self) -> None:
         super()._validate_params()

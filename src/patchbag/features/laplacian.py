@@ -36,9 +36,9 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from patchbag.features.extraction import POSITIVE, Described, FeatureExtractor, Several
+from patchbag.features.extraction import Described, FeatureExtractor, Several
 from patchbag.images import ImageError, Mode
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 BANDS = 3
 PARTS = (1 / 64, 1 / 32, 1 / 16, 1.0)
@@ -113,7 +113,7 @@ class MultiscalePatches(FeatureExtractor):
 
     parts: Sequence[float] = parameter(Several(Real, 0, 1, closed="right"), default=PARTS)
     _: KW_ONLY
-    max_side: int | None = parameter(POSITIVE, None, default=384)
+    max_side: int | None = parameter(ONE_OR_MORE, None, default=384)
 
     def describe(self, image: np.ndarray) -> Described:
         """Patches scale after scale, in each by falling energy, and their positions."""

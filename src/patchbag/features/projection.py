@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags, as_bags, map_values
 from patchbag.declared import Declared, Part, floats, size
 from patchbag.device import floating, like
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 
 NULL_VARIANCE = 1e-10
@@ -56,7 +56,7 @@ class BagPCA(TransformerMixin, BaseEstimator):
     mean_ (d,), components_ (n_components_, d), explained_variance_ (n_components_,), explained_variance_ratio_
     """
 
-    n_components: int = parameter(Interval(Integral, 1, None, closed="left"), default=64)
+    n_components: int = parameter(ONE_OR_MORE, default=64)
     _: KW_ONLY
     whiten: bool | float = parameter("boolean", Interval(Real, 0, 1, closed="both"), default=False)
     max_samples: int = parameter(Interval(Integral, 2, None, closed="left"), default=200_000)
@@ -139,7 +139,7 @@ class PerDescriptor(TransformerMixin, BaseEstimator):
 
     transformer: Any = parameter(HasMethods(["fit", "transform"]))
     _: KW_ONLY
-    max_samples: int = parameter(Interval(Integral, 1, None, closed="left"), default=200_000)
+    max_samples: int = parameter(ONE_OR_MORE, default=200_000)
     random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

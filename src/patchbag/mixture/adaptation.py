@@ -44,7 +44,7 @@ from patchbag.bags import Bags, as_bags
 from patchbag.declared import Declared, Part, boolean, floats, stored
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.records import Records, as_floats, shared
 from patchbag.registry import storable
 from patchbag.runtime import parallel_map
@@ -256,7 +256,7 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
     relevance: float = parameter(Interval(Real, 0, np.inf, closed="both"), default=10.0)
     _: KW_ONLY
     iterations: int = parameter(Interval(Integral, 1, 10_000, closed="both"), default=1)
-    variance_floor: float = parameter(Interval(Real, 0, None, closed="neither"), default=1e-3)
+    variance_floor: float = parameter(POSITIVE, default=1e-3)
     weight_prior: str = parameter(StrOptions({"universal", "uniform"}), default="universal")
     mixture: Any = parameter(BaseEstimator, None, default=None)
     n_jobs: int | None = parameter(Integral, None, default=None)

@@ -18,12 +18,12 @@ from __future__ import annotations
 import inspect
 import warnings
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
@@ -33,7 +33,7 @@ from patchbag.mixture.em import Sample, expectation, from_raw, maximization, sum
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.mixture.training import train
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 
@@ -81,18 +81,18 @@ class UniversalMixture(BaseEstimator):
     array([0., 9.])
     """
 
-    n_components: int | str = parameter(Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), default=64)
+    n_components: int | str = parameter(ONE_OR_MORE, StrOptions({"auto"}), default=64)
     _: KW_ONLY
-    images_per_component: float = parameter(Interval(Real, 0, None, closed="neither"), default=8.0)
-    max_components: int = parameter(Interval(Integral, 1, None, closed="left"), default=256)
+    images_per_component: float = parameter(POSITIVE, default=8.0)
+    max_components: int = parameter(ONE_OR_MORE, default=256)
     init: str = parameter(StrOptions({"split", "kmeans"}), default="split")
-    max_iter: int = parameter(Interval(Integral, 0, None, closed="left"), default=20)
-    tol: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-3)
-    split_iter: int = parameter(Interval(Integral, 0, None, closed="left"), default=4)
-    split_distance: float = parameter(Interval(Real, 0, None, closed="neither"), default=0.2)
-    variance_floor: float = parameter(Interval(Real, 0, None, closed="neither"), default=1e-3)
-    min_count: float = parameter(Interval(Real, 0, None, closed="left"), default=1.0)
-    max_samples: int | None = parameter(Interval(Integral, 1, None, closed="left"), None, default=500_000)
+    max_iter: int = parameter(ZERO_OR_MORE, default=20)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-3)
+    split_iter: int = parameter(ZERO_OR_MORE, default=4)
+    split_distance: float = parameter(POSITIVE, default=0.2)
+    variance_floor: float = parameter(POSITIVE, default=1e-3)
+    min_count: float = parameter(NOT_NEGATIVE, default=1.0)
+    max_samples: int | None = parameter(ONE_OR_MORE, None, default=500_000)
     n_jobs: int | None = parameter(Integral, None, default=None)
     random_state: Any = parameter("random_state", default=None)
 

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from patchbag.neighbors.divergences import GENERATORS, Generator, find_generator
 from patchbag.neighbors.forms import Form, Points, Queries
 from patchbag.neighbors.index import NeighborIndex, Plan
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 
@@ -58,9 +58,9 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     array([[0]])
     """
 
-    n_neighbors: int = parameter(Interval(Integral, 1, None, closed="left"), default=5)
+    n_neighbors: int = parameter(ONE_OR_MORE, default=5)
     _: KW_ONLY
-    radius: float = parameter(Interval(Real, 0, None, closed="left"), default=1.0)
+    radius: float = parameter(NOT_NEGATIVE, default=1.0)
     divergence: str | Generator = parameter(StrOptions(set(GENERATORS)), Generator, default="kl")
     side: Literal["right", "left", "symmetric", "mixed"] = parameter(
         StrOptions({"right", "left", "symmetric", "mixed"}), default="right"
@@ -69,13 +69,13 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     algorithm: Literal["auto", "brute", "ball", "vantage", "graph", "sample"] = parameter(
         StrOptions({"auto", "brute", "ball", "vantage", "graph", "sample"}), default="auto"
     )
-    leaf_size: int = parameter(Interval(Integral, 1, None, closed="left"), default=50)
+    leaf_size: int = parameter(ONE_OR_MORE, default=50)
     branching: int = parameter(Interval(Integral, 2, None, closed="left"), default=4)
-    n_iter: int = parameter(Interval(Integral, 0, None, closed="left"), default=0)
-    max_leaves: int | None = parameter(Interval(Integral, 1, None, closed="left"), None, default=None)
-    beam: int = parameter(Interval(Integral, 1, None, closed="left"), default=32)
+    n_iter: int = parameter(ZERO_OR_MORE, default=0)
+    max_leaves: int | None = parameter(ONE_OR_MORE, None, default=None)
+    beam: int = parameter(ONE_OR_MORE, default=32)
     sample: float = parameter(Interval(Real, 0, 1, closed="right"), default=0.01)
-    smoothing: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
+    smoothing: float = parameter(NOT_NEGATIVE, default=1e-6)
     random_state: Any = parameter("random_state", default=None)
     n_jobs: int | None = parameter(Integral, None, default=None)
 

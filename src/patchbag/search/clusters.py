@@ -18,16 +18,15 @@ Cost: the graph's neighbour search, 2 n² d, and n k² for each of the steps of 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.cluster import KMeans
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.active.representatives import representative_utilities
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, quiet
 from patchbag.similarity.graph.diffusion import DiffusionBasis
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, unit_rows
@@ -78,11 +77,11 @@ class ImageClusters(ClusterMixin, BaseEstimator):
     array([0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
     """
 
-    n_clusters: int | str = parameter(Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), default="auto")
+    n_clusters: int | str = parameter(ONE_OR_MORE, StrOptions({"auto"}), default="auto")
     _: KW_ONLY
     given: str = parameter(StrOptions({"vectors", "kernel"}), default="vectors")
-    n_neighbors: int = parameter(Interval(Integral, 1, None, closed="left"), default=20)
-    entry_power: float = parameter(Interval(Real, 0, None, closed="neither"), default=1.0)
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
+    entry_power: float = parameter(POSITIVE, default=1.0)
     random_state: Any = parameter("random_state", default=None)
 
     def __sklearn_tags__(self) -> Any:

@@ -20,16 +20,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import eigh
 from sklearn.utils import check_array
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.declared import Declared, Part, boolean, floats, integer, real, size, stored
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, estimator, parameter
 from patchbag.registry import storable
 from patchbag.similarity.base import Kernel
 
@@ -93,7 +92,7 @@ class DefiniteKernel(Kernel):
 
     action: str = parameter(StrOptions({"raise", "warn", "clip"}), default="raise")
     _: KW_ONLY
-    tolerance: float = parameter(Interval(Real, 0, None, closed="left"), default=1e-6)
+    tolerance: float = parameter(NOT_NEGATIVE, default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "definiteness_": Part("Definiteness"),

@@ -23,17 +23,15 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from math import log
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
-from sklearn.utils._param_validation import Interval
 
 from patchbag.bags import Bags
 from patchbag.device import on_device, to_device, to_host
 from patchbag.features.laplacian import BANDS, WIDTH, split_scales
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.similarity.base import BagKernel, check_bags
 from patchbag.similarity.nearest import (
     FLOOR,
@@ -149,7 +147,7 @@ class SMPSimilarity(BagKernel):
 
     symmetric = False
 
-    k: int = parameter(Interval(Integral, 1, None, closed="left"), default=10)
+    k: int = parameter(ONE_OR_MORE, default=10)
     _: KW_ONLY
     weights: Any = parameter("array-like", None, default=None)
 

@@ -31,13 +31,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -57,7 +56,7 @@ from patchbag.classifiers.gaussian_process.membership import membership, winning
 from patchbag.classifiers.gaussian_process.nystroem import choose_inducing, fit_inducing
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior, row_order
 from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_versus_rest
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 SMALL = 256
@@ -106,18 +105,18 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
     )
     _: KW_ONLY
     likelihood: str = parameter(StrOptions({"gaussian", "probit"}), default="gaussian")
-    noise: float = parameter(Interval(Real, 0, None, closed="neither"), default=1e-2)
-    level: float = parameter(Interval(Real, 0, None, closed="left"), default=1.0)
+    noise: float = parameter(POSITIVE, default=1e-2)
+    level: float = parameter(NOT_NEGATIVE, default=1.0)
     weights: Any = parameter("array-like", None, default=None)
     optimize: str | None = parameter(StrOptions({"all", "weights", "noise"}), None, default="all")
-    l1: float = parameter(Interval(Real, 0, None, closed="left"), default=0.0)
-    l2: float = parameter(Interval(Real, 0, None, closed="left"), default=0.0)
-    n_inducing: int | None = parameter(Interval(Integral, 1, None, closed="left"), None, default=None)
+    l1: float = parameter(NOT_NEGATIVE, default=0.0)
+    l2: float = parameter(NOT_NEGATIVE, default=0.0)
+    n_inducing: int | None = parameter(ONE_OR_MORE, None, default=None)
     approximation: str = parameter(StrOptions({"fitc", "nystroem"}), default="fitc")
     repair: bool = parameter("boolean", default=False)
     calibrate: bool = parameter("boolean", default=True)
-    n_restarts: int = parameter(Interval(Integral, 0, None, closed="left"), default=0)
-    max_iter: int = parameter(Interval(Integral, 0, None, closed="left"), default=MAX_ITER)
+    n_restarts: int = parameter(ZERO_OR_MORE, default=0)
+    max_iter: int = parameter(ZERO_OR_MORE, default=MAX_ITER)
     random_state: Any = parameter("random_state", default=None)
 
     def __sklearn_tags__(self) -> Any:

@@ -57,8 +57,8 @@ from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nea
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 from patchbag.device import to_host
-from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
-from patchbag.parameters import estimator, parameter
+from patchbag.features.extraction import ALL_POSITIVE
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 SCARCE = 3
@@ -79,20 +79,18 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     _votes: Panel | None = None
 
-    n_neighbors: int | Sequence[int] = parameter(POSITIVE, ALL_POSITIVE, default=11)
+    n_neighbors: int | Sequence[int] = parameter(ONE_OR_MORE, ALL_POSITIVE, default=11)
     _: KW_ONLY
     metric: Any = parameter(str, callable, default="euclidean")
     kernel: str = parameter(StrOptions(set(KERNELS)), default="knn")
-    width: float | str = parameter(
-        Interval(Real, 0, None, closed="neither"), StrOptions({*REACHES, "typical"}), default="adaptive"
-    )
+    width: float | str = parameter(POSITIVE, StrOptions({*REACHES, "typical"}), default="adaptive")
     loss: str | Callable[[float], float] = parameter(StrOptions(set(LOSSES)), callable, default="exponential")
     rounds: int | float | str = parameter(
-        POSITIVE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"}), default="auto"
+        ONE_OR_MORE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"}), default="auto"
     )
-    least: int = parameter(Interval(Integral, 0, None, closed="left"), default=0)
+    least: int = parameter(ZERO_OR_MORE, default=0)
     chooser: str = parameter(StrOptions(set(CHOOSERS)), default="once")
-    smoothing: float | None = parameter(Interval(Real, 0, None, closed="left"), None, default=None)
+    smoothing: float | None = parameter(NOT_NEGATIVE, None, default=None)
     drop_negative: bool = parameter("boolean", default=True)
     search: Any = parameter(HasMethods(["fit", "kneighbors"]), None, default=None)
     folds: int | str | None = parameter(*FOLDS, None, default="auto")

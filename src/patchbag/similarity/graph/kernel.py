@@ -17,7 +17,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.declared import Declared, Part, real
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.similarity.base import Kernel
 from patchbag.similarity.graph.choice import ALPHAS, MIXES, choose_diffusion, known_labels
 from patchbag.similarity.graph.diffusion import DiffusionBasis
@@ -49,10 +49,10 @@ class DiffusionKernel(Kernel):
     alpha: float | str = parameter(Interval(Real, 0, 1, closed="left"), StrOptions({"auto"}), default="auto")
     mix: float | str = parameter(Interval(Real, 0, 1, closed="both"), StrOptions({"auto"}), default="auto")
     _: KW_ONLY
-    n_neighbors: int = parameter(Interval(Integral, 1, None, closed="left"), default=20)
-    n_eigenvectors: int = parameter(Interval(Integral, 1, None, closed="left"), default=300)
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
+    n_eigenvectors: int = parameter(ONE_OR_MORE, default=300)
     power: int = parameter(Interval(Integral, 1, 2, closed="both"), default=1)
-    entry_power: float = parameter(Interval(Real, 0, None, closed="neither"), default=0.5)
+    entry_power: float = parameter(POSITIVE, default=0.5)
     n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,7 +36,7 @@ from numba import njit
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.declared import Declared, real
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import HistogramSimilarity, map_rows
 
@@ -125,7 +125,7 @@ class HistogramKernel(HistogramSimilarity):
     kernel: str = parameter(StrOptions(set(KERNELS)), default="chi2")
     _: KW_ONLY
     exponential: bool = parameter("boolean", default=False)
-    gamma: float | None = parameter(Interval(Real, 0, None, closed="neither"), None, default=None)
+    gamma: float | None = parameter(POSITIVE, None, default=None)
     gamma_samples: int = parameter(Interval(Integral, 2, None, closed="left"), default=512)
     random_state: Any = parameter("random_state", default=None)
 

@@ -25,7 +25,7 @@ Deviation: a matched PPK, which the thesis only suggests, is averaged over both 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,7 +35,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from patchbag.declared import Declared, floats, integer, real
 from patchbag.device import follow, like, to_host
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import MixtureSimilarity
 from patchbag.similarity.mixtures import matching as pairs
@@ -165,11 +165,11 @@ class MixtureKernel(MixtureSimilarity):
     kernel: str = parameter(StrOptions({"ppk", "klk"}), default="ppk")
     _: KW_ONLY
     matching: str = parameter(StrOptions({*PRODUCT_MATCHINGS, *DIVERGENCE_MATCHINGS}), default="one-to-one")
-    rho: float = parameter(Interval(Real, 0, None, closed="neither"), default=0.5)
-    gamma: float | None = parameter(Interval(Real, 0, None, closed="neither"), None, default=None)
+    rho: float = parameter(POSITIVE, default=0.5)
+    gamma: float | None = parameter(POSITIVE, None, default=None)
     gamma_samples: int | None = parameter(Interval(Integral, 2, None, closed="left"), None, default=None)
     normalize: bool = parameter("boolean", default=False)
-    n_samples: int = parameter(Interval(Integral, 1, None, closed="left"), default=1000)
+    n_samples: int = parameter(ONE_OR_MORE, default=1000)
     precision: str = parameter(StrOptions({"float32", "float64"}), default="float32")
     random_state: Any = parameter("random_state", default=None)
 

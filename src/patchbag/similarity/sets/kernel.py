@@ -30,16 +30,15 @@ from __future__ import annotations
 import warnings
 from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.bags import Bags
 from patchbag.declared import Declared, floats, real
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.similarity.base import BagKernel, map_rows
 
 METHODS = ("sum", "max", "lyu", "emd")
@@ -118,8 +117,8 @@ class SetKernel(BagKernel):
     method: str = parameter(StrOptions(set(METHODS)), default="sum")
     _: KW_ONLY
     local: str = parameter(StrOptions({"rbf", "linear"}), default="rbf")
-    gamma: float | None = parameter(Interval(Real, 0, None, closed="neither"), None, default=None)
-    p: float = parameter(Interval(Real, 0, None, closed="neither"), default=9.0)
+    gamma: float | None = parameter(POSITIVE, None, default=None)
+    p: float = parameter(POSITIVE, default=9.0)
     normalize: bool = parameter("boolean", default=True)
 
     _stored: ClassVar[dict[str, Declared]] = {

@@ -28,18 +28,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic
 from scipy.spatial.distance import cdist
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.bags import Bags
 from patchbag.declared import Declared, real
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_map
 from patchbag.similarity.base import BagKernel
 
@@ -245,10 +244,10 @@ class MinimumDistanceKernel(BagKernel):
 
     most_features = 1 << 14
 
-    position_weight: float = parameter(Interval(Real, 0, None, closed="left"), default=0.0)
+    position_weight: float = parameter(NOT_NEGATIVE, default=0.0)
     _: KW_ONLY
     squared: bool = parameter("boolean", default=False)
-    scale: float | None = parameter(Interval(Real, 0, None, closed="neither"), None, default=None)
+    scale: float | None = parameter(POSITIVE, None, default=None)
     output: str = parameter(StrOptions({"kernel", "distance"}), default="kernel")
 
     _stored: ClassVar[dict[str, Declared]] = {

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,7 +43,7 @@ from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
 from patchbag.declared import NOT_ZERO, Declared, Many, Part, floats, real
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.similarity.base import BagKernel, map_rows
 from patchbag.similarity.sets.bin_index import BinIndex, Histograms
@@ -177,11 +177,11 @@ class PyramidMatchKernel(IntersectionKernel):
     bins: str = parameter(StrOptions({"uniform", "vocabulary"}), default="uniform")
     _: KW_ONLY
     n_levels: int = parameter(Interval(Integral, 1, MAX_LEVELS, closed="both"), default=5)
-    n_shifts: int = parameter(Interval(Integral, 1, None, closed="left"), default=4)
+    n_shifts: int = parameter(ONE_OR_MORE, default=4)
     weights: Any = parameter("array-like", None, default=None)
     n_branches: int = parameter(Interval(Integral, 2, None, closed="left"), default=10)
-    max_samples: int = parameter(Interval(Integral, 1, None, closed="left"), default=100_000)
-    position_weight: float | None = parameter(Interval(Real, 0, None, closed="left"), None, default=None)
+    max_samples: int = parameter(ONE_OR_MORE, default=100_000)
+    position_weight: float | None = parameter(NOT_NEGATIVE, None, default=None)
     normalize: bool = parameter("boolean", default=True)
     random_state: Any = parameter("random_state", default=None)
 

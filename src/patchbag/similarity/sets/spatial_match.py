@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
 from patchbag.declared import Declared, floats
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
 from patchbag.similarity.sets.pyramid_match import IntersectionKernel, Place
@@ -105,11 +105,11 @@ class SpatialPyramidMatch(IntersectionKernel):
     normalize : divide by the root of the self-matches
     """
 
-    n_words: int = parameter(Interval(Integral, 1, None, closed="left"), default=200)
+    n_words: int = parameter(ONE_OR_MORE, default=200)
     _: KW_ONLY
     vocabulary: Any = parameter("array-like", None, default=None)
     n_levels: int = parameter(Interval(Integral, 1, MAX_LEVELS, closed="both"), default=3)
-    max_samples: int = parameter(Interval(Integral, 1, None, closed="left"), default=100_000)
+    max_samples: int = parameter(ONE_OR_MORE, default=100_000)
     normalize: bool = parameter("boolean", default=True)
     random_state: Any = parameter("random_state", default=None)
 
