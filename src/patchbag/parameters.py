@@ -31,8 +31,8 @@ C = TypeVar("C", bound=type)
 
 
 def parameter(*rules: Any, default: Any = MISSING) -> Any:
-    """A parameter of an estimator; ``"no_validation"`` stands for no rule."""
-    return field(default=default, metadata={"rules": "no_validation" if "no_validation" in rules else list(rules)})
+    """A parameter of an estimator, of which nothing is checked where there are no rules."""
+    return field(default=default, metadata={"rules": list(rules) or "no_validation"})
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(parameter,))

@@ -87,7 +87,7 @@ def _check_part(owner: Any, name: str, value: Any, params: Mapping[str, Any]) ->
     elif hasattr(owner, "channels"):
         left_out = value == "drop" and last in dict(owner.channels)
     else:
-        left_out = value is None and None in getattr(owner, "_parameter_constraints", {}).get(last, [])
+        left_out = value is None and None in list(getattr(owner, "_parameter_constraints", {}).get(last, []))
     if left_out:
         return
     inside = [k.replace("__", ".") for k in params if k.startswith(f"{name}__") and _is_setting(k, params)]

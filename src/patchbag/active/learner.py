@@ -87,7 +87,7 @@ class ActiveLearner(LabelledPool):
     cold_start: str = parameter(StrOptions(set(COLD_STARTS)), default="typical")
     shortlist: int | str | None = parameter(ONE_OR_MORE, StrOptions({"auto"}), None, default="auto")
     classes: Any = parameter("array-like", None, default=None)
-    missing_label: Any = parameter("no_validation", default=np.nan)
+    missing_label: Any = parameter(default=np.nan)
     window: int = parameter(ONE_OR_MORE, default=5)
     agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
     repair: bool = parameter("boolean", default=False)

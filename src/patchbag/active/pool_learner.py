@@ -73,7 +73,7 @@ class PoolLearner(LabelledPool):
     power: float = parameter(POSITIVE, default=0.5)
     n_neighbors: int = parameter(ONE_OR_MORE, default=20)
     classes: Any = parameter("array-like", None, default=None)
-    missing_label: Any = parameter("no_validation", default=np.nan)
+    missing_label: Any = parameter(default=np.nan)
     window: int = parameter(ONE_OR_MORE, default=5)
     agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
     n_jobs: int | None = parameter(Integral, None, default=None)
