@@ -53,8 +53,8 @@ class Pair:
 def compare_pictures(a: Picture, b: Picture) -> tuple[Kind, float] | None:
     """Whether two pictures are copies: how, and how well they agree; None where they are not."""
     shapes = (a.grey.shape[0] * b.grey.shape[1]) / (a.grey.shape[1] * b.grey.shape[0])
-    if 1 / STRETCH <= shapes <= STRETCH and (found := lie_as_they_are(a, b)).agreement >= AGREE:
-        return "whole", found.agreement
+    if 1 / STRETCH <= shapes <= STRETCH and (whole := lie_as_they_are(a, b)) >= AGREE:
+        return "whole", whole
     found = align(a, b)
     return ("part", found.agreement) if found.agreement >= AGREE and found.overlap >= SHARED else None
 
