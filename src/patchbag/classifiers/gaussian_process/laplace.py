@@ -30,6 +30,7 @@ from patchbag.declared import floats, real, stored
 from patchbag.registry import storable
 
 MAX_NEWTON = 60
+TOLERANCE = 1e-10
 
 
 class Mode(NamedTuple):
@@ -79,7 +80,7 @@ def probit_derivatives(targets: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, 
     return logs, first, second, third
 
 
-def find_mode(covariance: np.ndarray, targets: np.ndarray, tol: float = 1e-10) -> Mode:
+def find_mode(covariance: np.ndarray, targets: np.ndarray) -> Mode:
     """Laplace approximation of one binary problem: ``covariance (n, n)`` semidefinite, ``targets (n,)`` of ±1."""
     n = len(targets)
     a = np.zeros(n)
@@ -101,7 +102,7 @@ def find_mode(covariance: np.ndarray, targets: np.ndarray, tol: float = 1e-10) -
                 break
         change = value - best
         a, y, best = trial, y_trial, value
-        if abs(change) < tol * max(1.0, abs(best)):
+        if abs(change) < TOLERANCE * max(1.0, abs(best)):
             break
     logs, first, second, _ = probit_derivatives(targets, y)
     root = np.sqrt(np.maximum(-second, 0.0))
