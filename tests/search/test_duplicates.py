@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from patchbag import SearchIndex
 from patchbag.cli import app
-from patchbag.search.duplicates import Groups, candidates, compare_pictures, find_duplicates
+from patchbag.search.duplicates import candidates, compare_pictures, find_duplicates
 from patchbag.search.geometry import align, correlation, lie_as_they_are, look
 
 
@@ -106,10 +106,3 @@ def test_candidates_are_near_pairs_each_once_nearest_first():
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     assert candidates(vectors) == [(1, 2), (0, 1), (0, 2)]
     assert candidates(vectors[:1]) == []
-
-
-def test_groups_are_what_is_joined_directly_or_not():
-    groups = Groups(6)
-    for i, j in ((4, 2), (2, 0), (5, 3)):
-        groups.join(i, j)
-    assert list(groups) == [[0, 2, 4], [3, 5]]
