@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -55,3 +57,19 @@ def picture_folder(tmp_path, textures):
         (tmp_path / "pictures" / label).mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(tmp_path / "pictures" / label / f"{i:02d}.png")
     return tmp_path / "pictures"
+
+
+@pytest.fixture
+def cannot_be_read(monkeypatch):
+    """Call it with the name of a folder; root, who may read everything, runs the tests in many places."""
+    look = os.scandir
+
+    def close(name):
+        def closed(path):
+            if str(path).endswith(name):
+                raise PermissionError(13, "Permission denied", str(path))
+            return look(path)
+
+        monkeypatch.setattr(os, "scandir", closed)
+
+    return close

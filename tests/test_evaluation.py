@@ -13,10 +13,10 @@ from patchbag.evaluation import (
     Evaluation,
     confident_mistakes,
     figure_key,
-    reliability_table,
     score_classes,
     score_rankings,
 )
+from patchbag.metrics import reliability_table
 from patchbag.report import render, write_report
 
 TRUTH = np.array(["a", "a", "a", "b"])
@@ -49,7 +49,7 @@ def evaluation(*names: str) -> Evaluation:
     split = score_classes(labels, STATED, list(names), 8, {"train x": 1.0, "test x": 2.0})
     mistakes = confident_mistakes(labels, np.arange(4), np.array(names), STATED, NAMES)
     result = Evaluation("words", list(names), {})
-    result.add(split, mistakes, np.stack([STATED.max(axis=1), np.ones(4)], axis=1))
+    result.add(split, mistakes, np.stack([STATED.max(axis=1), np.ones(4), np.arange(4)], axis=1))
     return result
 
 
@@ -85,11 +85,35 @@ def test_mistakes_are_listed_surest_first():
 
 def test_a_reliability_table_averages_within_groups():
     table = reliability_table(np.array([0.91, 0.95, 1.0, 0.55]), np.array([1, 0, 1, 1]))
-    assert table[-1] == {
-        "confidence": pytest.approx(np.mean([0.91, 0.95, 1.0])),
-        "accuracy": pytest.approx(2 / 3),
-        "share": 0.75,
-    }
+    assert len(table) == 2
+    assert table[-1]["confidence"] == pytest.approx(np.mean([0.91, 0.95, 1.0])) and table[-1]["share"] == 0.75
+    assert table[-1]["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_groups_of_few_images_are_joined_and_images_of_several_splits_count_once():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(size=300)
+    image = np.tile(np.arange(30), 10)
+    table = reliability_table(confidence, rng.uniform(size=300) < confidence, image, least=10)
+    assert sum(row["share"] for row in table) == pytest.approx(1)
+    edges = [row["confidence"] for row in table]
+    assert edges == sorted(edges) and len(table) > 5
+    (whole,) = reliability_table(confidence[:9], np.ones(9), image[:9], least=10)
+    assert (whole["share"], whole["accuracy"]) == (1, 1)
+    # Wilson's interval solves |p - share| = z sqrt(p (1 - p) / n), here of 30 images, though there are 300 answers
+    (row,) = reliability_table(np.full(300, 0.95), image < 24, image, least=10)
+    for p in (row["low"], row["high"]):
+        assert abs(p - 0.8) == pytest.approx(1.96 * np.sqrt(p * (1 - p) / 30))
+
+
+def test_a_report_says_no_more_of_probabilities_than_there_are_images_for():
+    result = evaluation("a", "b")
+    page = render(result, "t", [])
+    assert "How sure is it?" in page and "100 test images are needed" in page and "calibration error" not in page
+    result.add(result.splits[0], [], np.stack([np.full(100, 0.8), np.arange(100) < 70, np.arange(100)], axis=1))
+    assert "<b>8.7 %</b><span>calibration error" in render(result, "t", [])
+    result.reliability, result.confidence = [], []
+    assert "How sure is it?" not in render(result, "t", []) and "calibration error" not in render(result, "t", [])
 
 
 def test_the_protocol_runs_reproducibly_and_reports(picture_folder):

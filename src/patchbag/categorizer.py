@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.confidence.left_out import SaysHowSure
-from patchbag.classifiers.confidence.usual_bags import UsualBags
+from patchbag.classifiers.confidence.usual_bags import UsualBags, either
 from patchbag.classifiers.targets import as_labels
 from patchbag.declared import Declared, Part, labels
 from patchbag.memory import CHUNK, predict_in_chunks
@@ -164,8 +164,8 @@ class Categorizer(ClassifierMixin, BaseEstimator):
                 p = classifier.predict_proba(rows)
                 sets = classifier.predict_set(rows, coverage) if sure else np.ones_like(p, dtype=bool)
                 typical = classifier.typicality(rows) if sure else np.ones(len(p))
-                if usual is not None:  # the smaller of two p-values is half as large as it looks
-                    typical = np.minimum(2.0 * np.minimum(typical, usual.typicality(described)), 1.0)
+                if usual is not None:
+                    typical = either(typical, usual.typicality(described))
                 parts.append((require_finite(p, "the probabilities", "the model is damaged"), sets, typical))
         if not parts:
             raise ValueError("no images to predict")

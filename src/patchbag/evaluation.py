@@ -31,10 +31,11 @@ from patchbag.classifiers.prototypes.leveraged import LeveragedNeighbors
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 from patchbag.fingerprint import code_fingerprint
 from patchbag.memory import StepMemory, content_key, predict_in_chunks
-from patchbag.metrics import average_precision
+from patchbag.metrics import average_precision, calibration_error, reliability_table
 from patchbag.runtime import runtime_context
 
 MISTAKES_KEPT = 200
+LEAST_OF_GROUP = 10  # images of a group of the reliability table
 EXPLAINED = 24  # mistakes whose voters are looked up
 PARAMETERS_LEFT_OUT = ("memory", "verbose", "transform_input")
 
@@ -105,12 +106,14 @@ class Evaluation:
         return float(images / max(self.describing + once, 1e-9))
 
     def add(self, split: SplitResult, mistakes: Sequence[dict[str, Any]] = (), confidence: Any = None) -> None:
-        """One more split, with its surest mistakes and ``confidence (n, 2)``: stated probability, right or not."""
+        """One more split, with its surest mistakes and ``confidence (n, 3)``: stated probability, right or not, and
+        the number of the image.
+        """
         self.splits.append(split)
         self.mistakes = sorted([*self.mistakes, *mistakes], key=lambda m: -m["probability"])[:MISTAKES_KEPT]
         if confidence is not None:
             self.confidence.append(confidence)
-            self.reliability = reliability_table(*np.concatenate(self.confidence).T)
+            self.reliability = reliability_table(*np.concatenate(self.confidence).T, least=LEAST_OF_GROUP)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -259,7 +262,7 @@ def _run_split(
         wrong = _cut(data[1], surest_wrong(labels[test], classes, said)[:EXPLAINED])
         for mistake, voters in zip(mistakes, deciding_images(model, wrong, known)):
             mistake["voters"] = voters
-    return split, mistakes, np.stack([said.max(axis=1), right], axis=1)
+    return split, mistakes, np.stack([said.max(axis=1), right, test], axis=1)
 
 
 def _cut(X: Any, index: np.ndarray) -> Any:
@@ -284,7 +287,7 @@ def score_classes(
     )
     if said.ndim == 2:
         table = reliability_table(said.max(axis=1), truth == guess)
-        split.calibration_error = sum(row["share"] * abs(row["confidence"] - row["accuracy"]) for row in table)
+        split.calibration_error = calibration_error(table)
         split.log_loss = float(log_loss(truth, said.astype(np.float64), labels=classes))
     return split
 
@@ -294,20 +297,6 @@ def score_rankings(truth: np.ndarray, scores: np.ndarray, n_train: int, seconds:
     values = [average_precision(t == 1, s, t == 0) for t, s in zip(truth.T, scores.T)]
     per_class = {str(i): value for i, value in enumerate(values)}
     return SplitResult(0, float(np.mean(values)), per_class, n_train, len(truth), seconds=seconds)
-
-
-def reliability_table(confidence: np.ndarray, right: np.ndarray, bins: int = 10) -> list[dict[str, float]]:
-    """Images grouped by stated probability: how many were right in each group."""
-    group = np.minimum((confidence * bins).astype(int), bins - 1)
-    return [
-        {
-            "confidence": float(confidence[group == b].mean()),
-            "accuracy": float(right[group == b].mean()),
-            "share": float((group == b).mean()),
-        }
-        for b in range(bins)
-        if (group == b).any()
-    ]
 
 
 def surest_wrong(truth: np.ndarray, classes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

@@ -12,7 +12,10 @@ from functools import cache
 from pathlib import Path
 
 # what turns images into figures; texts, commands and reports do not change them
-FOLDERS = ("features", "mixture", "encodings", "similarity", "classifiers", "active")
+FOLDERS = (
+    "features", "mixture", "encodings", "embeddings", "similarity", "neighbors", "classifiers", "active", "search",
+    "experiments",
+)  # fmt: skip
 
 
 @cache

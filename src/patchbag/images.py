@@ -291,8 +291,8 @@ def _limited(size: tuple[int, int], max_side: int | None, name: str) -> tuple[in
     width, height = round(size[0] * scale), round(size[1] * scale)
     if min(width, height) < MIN_SIDE:
         raise ImageError(
-            f"{name}: is {size[0]}×{size[1]} pixels, so narrow that scaling it down to max_side={max_side} would leave "
-            f"fewer than {MIN_SIDE} across; raise max_side or cut it into pieces"
+            f"{name}: is {size[0]}×{size[1]} pixels, so narrow that scaling it down to {max_side} (max_side) would "
+            f"leave fewer than {MIN_SIDE} across; cut it into pieces"
         )
     return width, height
 

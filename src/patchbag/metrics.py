@@ -94,6 +94,46 @@ def average_precision(
     return float(best[begins].mean())
 
 
+def reliability_table(
+    confidence: np.ndarray, right: np.ndarray, image: np.ndarray | None = None, *, least: int = 1, bins: int = 10
+) -> list[dict[str, float]]:
+    """Images grouped by stated probability: how many were right in each group, and how many there may be of all such.
+
+    Groups are as wide as a tenth, and are joined from the surest downwards until each has ``least`` different images.
+    ``low`` and ``high`` are the 95 % interval of Wilson; an image of several splits counts once in its width.
+    """
+    image = np.arange(len(confidence)) if image is None else image
+    tenth = np.minimum((confidence * bins).astype(int), bins - 1)
+    groups, open_one = [], np.zeros(len(confidence), dtype=bool)
+    for b in reversed(range(bins)):
+        open_one = open_one | (tenth == b)
+        if len(np.unique(image[open_one])) >= least:
+            groups.append(open_one)
+            open_one = np.zeros(len(confidence), dtype=bool)
+    if open_one.any():
+        groups[-1:] = [groups[-1] | open_one] if groups else [open_one]
+    return [
+        {
+            "confidence": float(confidence[group].mean()),
+            "accuracy": float(right[group].mean()),
+            "share": float(group.mean()),
+            **_wilson(float(right[group].mean()), len(np.unique(image[group]))),
+        }
+        for group in reversed(groups)
+    ]
+
+
+def _wilson(share: float, n: int, z: float = 1.96) -> dict[str, float]:
+    middle, width = share + z**2 / (2 * n), z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    scale = 1 + z**2 / n
+    return {"low": float((middle - width) / scale), "high": float((middle + width) / scale)}
+
+
+def calibration_error(table: list[dict[str, float]]) -> float:
+    """How far stated probabilities are from the shares that were right, mean over the images of a reliability table."""
+    return sum(row["share"] * abs(row["confidence"] - row["accuracy"]) for row in table)
+
+
 def precision_at(relevant: Any, n: int) -> float:
     """Share of relevant images among the first n, averaged over queries.
 

@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.evaluation import Evaluation
+from patchbag.evaluation import LEAST_OF_GROUP, Evaluation
+from patchbag.metrics import calibration_error
 from patchbag.replacing import replacing
 from patchbag.thumbnails import thumbnail
 
 THUMBNAILS = 24
 PAIRS = 8
 SMALL_SIDE = 96
+TOLD = 100  # test images from which on the calibration error is given: of fewer it is mostly chance
 
 STYLE = """
 :root { --ink: #1d2733; --soft: #5b6876; --line: #dde3ea; --paper: #fff; --wash: #f6f8fa; --good: #1f7a5c; --bad: #b3402f; --blue: #2b66b1 }
@@ -67,13 +69,13 @@ def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:
     e = evaluation
     first = e.splits[0]
     spread = f" ± {100 * e.std_accuracy:.1f}" if len(e.splits) > 1 else ""
-    ece = float(np.mean([s.calibration_error for s in e.splits]))
     figures = [
         (f"{100 * e.mean_accuracy:.1f}{spread} %", "mean per-class accuracy"),
         (f"{len(e.classes)}", "classes"),
         (f"{first.n_train} / {first.n_test}", "training / test images"),
-        (f"{100 * ece:.1f} %", "calibration error (see below)"),
     ]
+    if tested_images(e) >= TOLD:
+        figures.append((f"{100 * calibration_error(e.reliability):.1f} %", "calibration error (see below)"))
     blocks = "".join(f"<div><b>{escape(a)}</b><span>{escape(b)}</span></div>" for a, b in figures)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -84,9 +86,7 @@ def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:
 <section><h2>Confusion matrix</h2><p>Rows are the true classes; a cell is the share of that class's images, in percent.</p><div class="wide">{confusion_svg(e)}</div></section>
 {pairs_html(e)}
 <div class="pair"><section><h2>Accuracy by class</h2><p>Mean over splits, best first.</p>{classes_svg(e)}</section>
-<section><h2>How sure is it?</h2><p>Of the images given a probability around x, the share that was right. On the diagonal the
-probabilities mean what they say; the calibration error is how far from it the dots lie on average, each weighed by its
-share of the images: {100 * ece:.1f} % means that a stated 80 % is right in about {100 * max(0.8 - ece, 0):.0f} to {100 * min(0.8 + ece, 1):.0f} of 100 cases.</p>{reliability_svg(e)}</section></div>
+{reliability_html(e)}</div>
 <section><h2>The surest mistakes</h2><p>Wrong answers with the highest stated probability: often two classes that look alike,
 or a label to look at again.</p>{mistakes_html(e)}</section>
 {prototypes_html(e)}
@@ -179,22 +179,45 @@ def classes_svg(e: Evaluation) -> str:
     return f'<svg viewBox="0 0 {left + bar + 50} {len(order) * row}" role="img" aria-label="accuracy by class">{"".join(parts)}</svg>'
 
 
+def tested_images(e: Evaluation) -> int:
+    """How many different images were given a probability, in any split."""
+    return len(np.unique(np.concatenate(e.confidence)[:, 2])) if e.confidence else 0
+
+
+def reliability_html(e: Evaluation) -> str:
+    """How far the stated probabilities can be trusted; nothing where none were asked for."""
+    if not e.reliability:
+        return ""
+    error = (
+        f"the calibration error, {100 * calibration_error(e.reliability):.1f} %, is how far from it the dots lie on "
+        "average, each weighed by its share of the images"
+        if tested_images(e) >= TOLD
+        else f"{TOLD} test images are needed to say how far from it the dots lie on average"
+    )
+    return (
+        "<section><h2>How sure is it?</h2><p>Of the images given a probability around x, the share that was right; the "
+        f"bar is where it is likely to lie (95 %) given so many images, {LEAST_OF_GROUP} or more per dot. On the "
+        f"diagonal the probabilities mean what they say; {error}.</p>{reliability_svg(e)}</section>"
+    )
+
+
 def reliability_svg(e: Evaluation) -> str:
-    """Stated probability against the share that was right; the area of a dot is the share of images."""
-    size, left, top = 300, 44, 10
+    """Stated probability against the share that was right, with its interval; the area of a dot is the share of images."""
+    size, left, top = 300, 44, 14
     parts = [
         f'<rect x="{left}" y="{top}" width="{size}" height="{size}" style="fill:none;stroke:var(--line)"/>',
         f'<line x1="{left}" y1="{top + size}" x2="{left + size}" y2="{top}" stroke="#9aa7b4" stroke-dasharray="4 4"/>',
     ]
-    points = [(left + r["confidence"] * size, top + (1 - r["accuracy"]) * size, r) for r in e.reliability]
-    if len(points) > 1:
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
-        parts.append(f'<polyline points="{path}" style="fill:none;stroke:var(--blue);stroke-width:1.5"/>')
-    for x, y, r in points:
-        tip = f"stated {100 * r['confidence']:.0f} %, right {100 * r['accuracy']:.0f} %, {100 * r['share']:.1f} % of the images"
-        radius = 3 + 14 * r["share"] ** 0.5
+    for r in e.reliability:
+        x = left + r["confidence"] * size
+        y, low, high = (top + (1 - r[what]) * size for what in ("accuracy", "low", "high"))
+        tip = (
+            f"stated {100 * r['confidence']:.0f} %, right {100 * r['accuracy']:.0f} % "
+            f"({100 * r['low']:.0f} to {100 * r['high']:.0f}), {100 * r['share']:.1f} % of the images"
+        )
         parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" style="fill:var(--blue);fill-opacity:.75"><title>{tip}</title></circle>'
+            f'<path d="M{x - 4:.1f} {low:.1f}h8m-4 0V{high:.1f}m-4 0h8" style="fill:none;stroke:var(--blue);stroke-width:1.5"/>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{3 + 9 * r["share"] ** 0.5:.1f}" style="fill:var(--blue);fill-opacity:.75"><title>{tip}</title></circle>'
         )
     for tick in (0, 0.5, 1):
         parts.append(f'<text x="{left + tick * size}" y="{top + size + 18}" text-anchor="middle">{tick:g}</text>')

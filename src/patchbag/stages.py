@@ -50,10 +50,14 @@ Stage = Callable[[], Steps]
 
 # --- features --------------------------------------------------------------------------------------------------------
 
+# Pixels: smaller pictures have room for a few patches only.  Of digits of 16, 32, 64 and 96 pixels (scikit-learn's,
+# enlarged; 10 labels per class) `fisher` has 67.7, 95.1, 97.1 and 96.8 % right.
+LEAST = 64
+
 
 def sift() -> DenseSIFT:
     """ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes."""
-    return DenseSIFT(step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8")
+    return DenseSIFT(step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8", min_side=LEAST)
 
 
 def contrasted_sift() -> DenseSIFT:
@@ -63,12 +67,12 @@ def contrasted_sift() -> DenseSIFT:
 
 def color_statistics() -> ColorStatistics:
     """COL: colours of patches on the same lattice."""
-    return ColorStatistics(step=8, cell_sizes=(4, 6, 8, 10), dtype="uint8")
+    return ColorStatistics(step=8, cell_sizes=(4, 6, 8, 10), dtype="uint8", min_side=LEAST)
 
 
 def blur() -> GeometricBlur:
     """Geometric blur at edges."""
-    return GeometricBlur(150, spacing=5.0)
+    return GeometricBlur(150, spacing=5.0, min_side=LEAST)
 
 
 def deep() -> DeepPatches:

@@ -36,6 +36,16 @@ def model(picture_folder, tmp_path):
     return tmp_path / "m.patchbag"
 
 
+def test_results_go_to_a_file_or_a_pipe_while_the_terminal_shows_a_bar(monkeypatch, capsys):
+    terminal = Console(stderr=True, force_terminal=True, width=40)
+    monkeypatch.setattr(screen, "err", terminal)
+    with screen.counting("looking at images", 2) as step:
+        step()
+        print("a.jpg\t" + 60 * "b")
+    shown = capsys.readouterr()
+    assert shown.out == "a.jpg\t" + 60 * "b" + "\n" and "looking at images" in shown.err
+
+
 def test_train_then_predict_prints_a_line_an_image(model, picture_folder):
     result = run("predict", model, picture_folder / "bars", "-j", 1)
     assert result.exit_code == 0
@@ -356,16 +366,9 @@ def test_it_is_said_what_becomes_of_sixteen_bits(picture_folder):
     assert "12 of 36 PNG and TIFF files that were looked at have 16 bits per level" in said
 
 
-def test_a_folder_that_cannot_be_read_is_named(picture_folder, monkeypatch):
+def test_a_folder_that_cannot_be_read_is_named(picture_folder, cannot_be_read):
     run("train", picture_folder, "-o", "m", "-r", "words", "-j", 1, *SMALL)
-    look = os.scandir
-
-    def closed(path):
-        if str(path).endswith("bars"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return look(path)
-
-    monkeypatch.setattr("os.scandir", closed)
+    cannot_be_read("bars")
     result = run("predict", "m", picture_folder, "-j", 1)
     assert f"{picture_folder / 'bars'} cannot be read (Permission denied)" in result.stderr
     assert len(result.stdout.splitlines()) == 24

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -52,6 +53,27 @@ def test_search_makes_the_index_itself_and_prints_one_json_line_per_query(photos
     assert set(good["results"][0]) == {"image", "distance"}
     assert "is not an image" in bad["error"]
     assert "left out 1 of 7 files" in result.stderr and "broken.jpg" in result.stderr
+
+
+def test_a_sub_folder_that_cannot_be_read_is_named_by_every_command_that_compares(photos, cannot_be_read):
+    cannot_be_read("stripes")
+    query = photos / "bars" / "00.png"
+    for command in (("index", photos), ("search", photos, query), ("duplicates", photos), ("cluster", photos)):
+        result = run(*command)
+        assert result.exit_code == 0, result.stderr
+        assert f"{photos / 'stripes'} cannot be read (Permission denied)" in result.stderr
+
+
+def test_images_too_small_for_patches_come_with_what_can_be_done_on_the_command_line(photos):
+    small = photos / "bars" / "small.png"
+    Image.new("RGB", (512, 5)).save(small)  # too long to be enlarged
+    result = run("search", photos, small, "--by", "color")
+    listed, failed = result.stderr.split("error:")
+    for said in (listed, failed):
+        assert "is 512×5 pixels" in said and "enlarge it or leave it out" in said and "--by deep" in said
+    assert "--by deep" not in run("index", photos, "--by", "deep").stderr
+    result = run("train", photos, "-r", "words", "-o", photos / "m", "-j", 1, "-s", "statistics.mixture.n_components=2")
+    assert "enlarge it or leave it out" in result.stderr and "deep-linear, take images of any size" in result.stderr
 
 
 def test_standard_input_is_a_query_and_an_address_is_none(photos):

@@ -103,6 +103,8 @@ def test_links_are_followed_once_and_loops_end(photos, tmp_path):
     (photos / "dog" / "link.png").symlink_to(photos / "dog" / "4.png")
     names = open_collection(photos).names
     assert names[4] == "cow/9.png" and "dog/link.png" in names and len(names) == 9
+    names = open_collection(photos / "cat").names  # "up" leads to it again
+    assert "0.png" in names and not [name for name in names if "cat/" in name]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
@@ -121,15 +123,8 @@ def test_names_that_are_not_utf8_survive_everything(photos):
     assert Rows.calls == 9
 
 
-def test_a_sub_folder_that_cannot_be_read_is_named(photos, monkeypatch):
-    scandir = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("dog"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+def test_a_sub_folder_that_cannot_be_read_is_named(photos, cannot_be_read):
+    cannot_be_read("dog")
     collection = open_collection(photos)
     assert collection.remarks == (f"{photos / 'dog'} cannot be read (Permission denied)",)
     with pytest.raises(CollectionError, match=r"of 4 images the only label is 'cat'.*dog cannot be read"):
@@ -147,6 +142,11 @@ def test_folders_that_do_not_fit_say_what_was_found(tmp_path, photos):
     (tmp_path / "empty" / "phone" / "a.mov").write_bytes(b"")
     with pytest.raises(CollectionError, match=r"has no images; .*'phone' is no class: none of its 1 files .*\(.mov 1"):
         open_collection(tmp_path / "empty")
+    (tmp_path / "empty" / "notes.txt").write_text("no image")
+    with pytest.raises(CollectionError, match=r"has no images; .*passed over 1 file .*\(.txt 1\)"):
+        open_collection(tmp_path / "empty")
+    with pytest.raises(CollectionError, match="the list of images is empty"):
+        open_collection([])
 
 
 def test_files_folders_and_patterns_name_each_image_once_and_in_order(photos):

@@ -144,7 +144,14 @@ def test_tables_that_do_not_fit_say_why(flat, table, message):
     [
         ("l.csv", "image,label\na.png,ant\nb.png\n", "l.csv, line 3: expected the columns image,label, got fewer"),
         ("l.csv", "image,label\na,2.png,ant\n", "line 2: .* got more"),
-        ("l.csv", "picture,label\na.png,ant\n", "line 1: expected one of the columns image, .*got 'picture, label'"),
+        (
+            "l.csv",
+            "picture,label,x\na.png,ant,1\n",
+            "line 1: expected one of the columns image, .*got 'picture, label, x'",
+        ),
+        ("l.csv", "picture,label\nnowhere.png,ant\n", "line 1: expected one of the columns image"),
+        ("l.csv", "image,label\n", "there are no labels in .*l.csv"),
+        ("l.xlsx", "PK\3\4", "l.xlsx, it is a workbook of a spreadsheet; save it as CSV"),
         ("l.csv", "a.png,ant,3\n", "line 1: expected one of the columns"),
         ("l.csv", "image,label\na.png,ant\na.png,bee\n", "two labels, 'ant' and 'bee' .*l.csv, line 3"),
         ("l.json", '[{"image": "a.png"}]', "l.json, item 1: expected one of the columns"),
@@ -157,6 +164,33 @@ def test_files_that_do_not_fit_say_where(flat, tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(CollectionError, match=message):
         open_collection(flat, labels=tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "photo,species\na.png,ant\nb.png,bee\n",
+        "Klasse;Datei\nant;a.png\nbee;b.png\n",
+        "ant,a.png\nbee,b.png\n",
+        "image,label\na,ant\nb,bee\n",
+    ],
+)
+def test_columns_of_any_name_and_names_without_their_ending_are_found_by_the_images_in_them(flat, tmp_path, text):
+    (tmp_path / "l.csv").write_text(text)
+    assert labels_of(open_collection(flat, tmp_path / "l.csv").labelled()) == {"a.png": "ant", "b.png": "bee"}
+
+
+def test_a_header_is_no_image_though_one_is_called_so(flat, tmp_path):
+    save(flat / "image.png")
+    (tmp_path / "l.csv").write_text("image,label\na.png,ant\nimage,bee\n")
+    assert labels_of(open_collection(flat, tmp_path / "l.csv").labelled()) == {"a.png": "ant", "image.png": "bee"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "cp1252"])
+def test_tables_are_read_as_spreadsheets_write_them(flat, tmp_path, encoding):
+    save(flat / "Käfer.png")
+    (tmp_path / "l.csv").write_bytes("image;label\r\na.png;Ameise\r\nKäfer.png;Käfer\r\n".encode(encoding))
+    assert labels_of(open_collection(flat, tmp_path / "l.csv").labelled()) == {"a.png": "Ameise", "Käfer.png": "Käfer"}
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------

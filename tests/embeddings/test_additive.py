@@ -36,7 +36,7 @@ def test_the_functions_are_those_of_nystroem(kernel, histograms):
     E = 60
     model = AdditiveKernelPCA(kernel, n_components=E, n_functions=3, n_samples=30, n_points=400, random_state=0)
     found = model.fit(histograms).transform(histograms)
-    samples, shares, _ = quantiles(sparse.csc_array(histograms), 30)
+    samples, shares, _ = quantiles(histograms, 30)
     eigen = []
     for d in range(histograms.shape[1]):
         matrix = KERNELS[kernel](samples[d][:, None], samples[d][None]).astype(float) * shares[d] / 30

@@ -16,7 +16,7 @@ from patchbag.bags import Bags
 from patchbag.features import extraction
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.extraction import Failure, FeatureExtractor
-from patchbag.images import ImageError
+from patchbag.images import ImageError, load_image
 
 
 class Rows(pictures.Rows):
@@ -213,3 +213,21 @@ def test_an_extractor_opens_a_pipeline():
     assert model.fit(images, labels).score(images, labels) == 1.0
     assert model.set_params(rows__factor=0.02)[0].factor == 0.02
     assert_same(Rows().fit_transform(images), Rows().transform(images))
+
+
+def test_small_pictures_are_enlarged_where_they_are_to_be():
+    """By splines, on the scale 0..255, and no further than the longest side may be."""
+    small = np.random.default_rng(0).integers(0, 256, (8, 12), dtype=np.uint8)
+    sift = DenseSIFT(step=8, bin_sizes=(4,))
+    with pytest.raises(ImageError, match="smaller than the smallest patch"):
+        sift.transform([small])
+    by_hand = cv2.resize(small, (96, 64), interpolation=cv2.INTER_CUBIC)
+    found = DenseSIFT(step=8, bin_sizes=(4,), min_side=64).transform([small])
+    np.testing.assert_array_equal(found.values, sift.transform([by_hand]).values)
+    large = np.zeros((80, 64), np.uint8)
+    assert extraction.enlarged(load_image(large), 64).array is not None
+    assert extraction.enlarged(load_image(large), 64).scale == 1.0
+    assert extraction.enlarged(load_image(np.zeros((8, 200), np.uint8)), 64, 512).array.shape == (20, 512)
+    edge = np.tile(np.repeat([0.0, 1.0], 8), (16, 1))
+    levels = extraction.enlarged(load_image(edge), 64).array
+    assert levels.dtype == np.float32 and levels.min() == 0 and levels.max() == 255

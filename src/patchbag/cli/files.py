@@ -130,7 +130,8 @@ def describe_images(images: Any, features: Any) -> Any:
     """The images described, as ``Collection.describe`` has it, with a progress bar; says which could not be read."""
     with screen.counting("describing images", len(images)) as step:
         described = images.describe(features, progress=lambda done, total: step())
-    screen.list_failures([(f.name, f.message) for f in described.failures], len(images))
+    small = "recipes on pooled vectors of a network, such as deep-linear, take images of any size"
+    screen.list_failures([(f.name, f.message) for f in described.failures], len(images), small)
     say_how_read(images.paths)
     flat = without_contrast(described.bags)
     if flat:

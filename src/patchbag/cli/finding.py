@@ -20,6 +20,7 @@ from patchbag.cli.screen import count
 
 THUMBNAIL = 18  # characters
 STDIN = "-"
+ANY_SIZE = "images of any size can be compared --by deep"
 NUMBERS = {"--top": "top", "-k": "top"}
 WORDS = {"--by": "by", "-b": "by", "--crop": "crop"}
 FLAGS = {"--json": ("as_json", True), "--diffuse": ("diffuse", True), "--no-diffuse": ("diffuse", False)}
@@ -89,6 +90,7 @@ def find(
                 screen.say(f"{name} is the only image of {folder}")
             continue
         why = re.sub(r"^\d+ bytes", "standard input", str(matches)) if name == STDIN else str(matches)
+        why += f"; {ANY_SIZE}" if screen.is_small(why) else ""
         if as_json:
             print(json.dumps({"query": name, "error": why}))
         else:
@@ -108,8 +110,10 @@ def open_index(folder: Path, by: str, jobs: int, tell: bool = False, compress: b
     found = SearchIndex(folder, by, n_jobs=jobs, compress=compress)
     with screen.reporting("describing images") as progress:
         found.update(progress)
+    for remark in found.remarks:
+        screen.say(remark, "yellow")
     if tell or found.changes:
-        screen.list_failures(list(found.failures.items()), len(found.failures) + len(found))
+        screen.list_failures(list(found.failures.items()), len(found.failures) + len(found), ANY_SIZE)
     return found
 
 

@@ -171,7 +171,7 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
         raise ValueError(
             f"{path}: predictions are written as .csv, .jsonl or .parquet, got {path.suffix or 'no suffix'}"
         )
-    from patchbag.collection.labels import plain_cell
+    from patchbag.collection.tables import plain_cell
 
     with appending(path, "w") as (file, named):
         writer = csv.DictWriter(file, [*COLUMNS, *(f"p({name})" for name in classes)], extrasaction="ignore")

@@ -129,6 +129,7 @@ def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
         TimeRemainingColumn(),
         console=getattr(err, "console", err),
         transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # results that go to a file or a pipe are not for the screen
         disable=not err.is_terminal,
     ) as bar:
         task = bar.add_task(what, total=total)
@@ -149,8 +150,11 @@ def reporting(what: str) -> Iterator[Callable[[int, int], None]]:
         yield report
 
 
-def list_failures(failures: list[tuple[Any, str]], total: int) -> None:
-    """Say which files were left out, and why; long lists are cut, never silently."""
+def list_failures(failures: list[tuple[Any, str]], total: int, small: str = "") -> None:
+    """Say which files were left out, and why; long lists are cut, never silently.
+
+    ``small`` is what else can be done where there are images too small for the features.
+    """
     if not failures:
         return
     say(f"left out {len(failures)} of {count(total, 'file')}:", "yellow")
@@ -158,6 +162,13 @@ def list_failures(failures: list[tuple[Any, str]], total: int) -> None:
         say(f"  {name}: {message}")
     if len(failures) > 20:
         say(f"  and {len(failures) - 20} more")
+    if small and any(is_small(message) for _, message in failures):
+        say(small)
+
+
+def is_small(message: str) -> bool:
+    """Whether an image was left out because it is smaller than what the features look at."""
+    return "enlarge it" in message
 
 
 def count(number: int, what: str) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 
 from patchbag.channels import Channels
 from patchbag.collection.describe import describe, describe_together
-from patchbag.collection.folder import CollectionError, find_images, scan, shortened
+from patchbag.collection.folder import CollectionError, find_images, no_images, scan, shortened
 from patchbag.collection.labels import LabelFile, find_answers, label_of_folder, read_labels
 from patchbag.collection.store import Store
 from patchbag.features.channels import FeatureChannels
@@ -74,7 +74,8 @@ class Collection:
             needed = f"one sub-folder per class, such as {self.root}/cat/1.jpg and {self.root}/dog/1.jpg"
             raise CollectionError(
                 f"{self.root}: of {len(self)} images {have}, two classes are needed; put images into {needed}, or give "
-                f"a table of labels{''.join(f'; {remark}' for remark in self.remarks)}"
+                f"a table of labels (--labels), or label some: patchbag active {self.root}"
+                f"{''.join(f'; {remark}' for remark in self.remarks)}"
             )
         left = self.unlabelled().names
         if not left:
@@ -139,6 +140,8 @@ def open_collection(folder: str | os.PathLike[str] | Iterable[str], labels: Any 
     if isinstance(folder, str | os.PathLike):
         root = Path(folder)
         names, remarks = scan(root)
+        if not names:
+            raise no_images(root)
         by_folder = labels is None or isinstance(labels, LabelFile)
         if labels is None:
             labels, ignored = find_answers(root)
@@ -146,8 +149,8 @@ def open_collection(folder: str | os.PathLike[str] | Iterable[str], labels: Any 
     else:
         root, by_folder = Path(), False
         names, remarks = find_images(list(folder))
-    if not names:
-        raise CollectionError(f"{root} has no images{''.join(f'; {remark}' for remark in remarks)}")
+        if not names:
+            raise CollectionError("the list of images is empty")
     found = [label_of_folder(name) if by_folder else None for name in names]
     if labels is not None:
         remarks += read_labels(labels, root, names, found)

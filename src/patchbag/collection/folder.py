@@ -50,6 +50,7 @@ def walk(
     root: str | os.PathLike[str], onerror: Callable[[OSError], None] | None = None
 ) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
     """(path from the root with a slash behind it, its files by name) of the root and of every folder below."""
+    top = os.fspath(root)
     entered = set()
 
     def enter(path: str) -> bool:
@@ -57,11 +58,11 @@ def walk(
             found = os.stat(path)
         except OSError:  # it is gone
             return False
-        again = (found.st_dev, found.st_ino) in entered and os.path.islink(path)
+        again = (found.st_dev, found.st_ino) in entered and (os.path.islink(path) or os.path.samefile(path, top))
         entered.add((found.st_dev, found.st_ino))
         return not again
 
-    enter(os.fspath(root))
+    enter(top)
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -90,17 +91,35 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def scan(root: Path) -> tuple[list[str], list[str]]:
     """Names of the images below a folder, with slashes, and remarks on what of its sub-folders is not used."""
-    files, remarks = _scan(root)
+    files, unreadable, others = _scan(root)
+    if files:  # nobody expects what lies beside the classes to be used
+        others.pop("", None)
+    used = {name.split("/")[0] for name in files}
+    remarks = unreadable
+    for folder in sorted(others.keys() - used - {""}):
+        if folder.lower() not in UNLABELLED:
+            passed = others.pop(folder)
+            inside = f"none of its {passed.total()} files is named like an image ({_tally(passed)})"
+            remarks.append(f"the sub-folder {folder!r} is no class: {inside if passed else 'it has no files'}")
+    if passed := sum(others.values(), Counter()):
+        many = "1 file that is" if passed.total() == 1 else f"{passed.total()} files that are"
+        remarks.append(f"passed over {many} not named like an image ({_tally(passed)})")
     return sorted(files), remarks
 
 
 def scan_status(root: Path) -> tuple[dict[str, Status], list[str]]:
-    """The same with the status of each file, in the order of the names."""
-    files, remarks = _scan(root)
-    return {name: entry_status(files[name]) for name in sorted(files)}, remarks
+    """Names of the images with the status of each file, in order, and remarks on folders that cannot be read."""
+    files, unreadable, _ = _scan(root)
+    return {name: entry_status(files[name]) for name in sorted(files)}, unreadable
 
 
-def _scan(root: Path) -> tuple[dict[str, os.DirEntry[str]], list[str]]:
+def no_images(root: Path) -> CollectionError:
+    """The error of a folder without images, which says what is in it."""
+    return CollectionError(f"{root} has no images{''.join(f'; {remark}' for remark in scan(root)[1])}")
+
+
+def _scan(root: Path) -> tuple[dict[str, os.DirEntry[str]], list[str], dict[str, Counter[str]]]:
+    """Images by name, remarks on folders that cannot be read, and how the other files end, by sub-folder."""
     if not root.is_dir():
         raise CollectionError(f"{root} is not a folder" if root.exists() else f"there is no folder {root}")
     unreadable: list[OSError] = []
@@ -114,18 +133,7 @@ def _scan(root: Path) -> tuple[dict[str, os.DirEntry[str]], list[str]]:
             else:
                 hidden = file.name.startswith(".")
                 tally["hidden" if hidden else os.path.splitext(file.name)[1].lower() or "no ending"] += 1
-    remarks = [_unreadable(error) for error in unreadable]
-    others.pop("", None)
-    used = {name.split("/")[0] for name in names}
-    for folder in sorted(others.keys() - used):
-        if folder.lower() not in UNLABELLED:
-            passed = others.pop(folder)
-            inside = f"none of its {passed.total()} files is named like an image ({_tally(passed)})"
-            remarks.append(f"the sub-folder {folder!r} is no class: {inside if passed else 'it has no files'}")
-    if passed := sum(others.values(), Counter()):
-        many = "1 file that is" if passed.total() == 1 else f"{passed.total()} files that are"
-        remarks.append(f"passed over {many} not named like an image ({_tally(passed)})")
-    return names, remarks
+    return names, [_unreadable(error) for error in unreadable], others
 
 
 def _unreadable(error: OSError) -> str:

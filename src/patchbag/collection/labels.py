@@ -3,8 +3,7 @@
 
 * The sub-folder that an image lies in, unless that is called ``unlabelled``.
 * A file of answers beside the images, ``labels.csv`` or ``labels.json``: :class:`LabelFile`, which is also written.
-* Tables: CSV (comma, semicolon or tab; a header with one of the usual names, or none), JSON (an object image → label,
-  or a list of objects), a mapping, a data frame, or names and labels side by side.
+* Tables (:mod:`patchbag.collection.tables`).
 
 Images are named by their path in the folder, or any other path that leads to them.
 """
@@ -13,144 +12,32 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import json
 import os
 import posixpath
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from patchbag.collection.folder import UNLABELLED, CollectionError, is_image_name
+from patchbag.collection.tables import (
+    NotLabelsError,
+    Row,
+    cell_text,
+    file_rows,
+    plain_cell,
+    plain_label,
+    table_rows,
+    western,
+)
 from patchbag.replacing import locked, replacing
 
 # where answers are looked for beside the images
 LABEL_FILES = ("labels.csv", "labels.json")
-# what the columns of images and of labels are called, in answers and elsewhere
+# what their columns are called
 OURS = (("image",), ("label",))
-USUAL = (
-    ("image", "file", "filename", "file_name", "path", "filepath", "image_path", "name"),
-    ("label", "class", "category", "target"),
-)
-EXPECTED = f"expected one of the columns {', '.join(USUAL[0])} and one of {', '.join(USUAL[1])}"
-
-FORMULA = re.compile(r"[=+\-@\t\r|]")  # how a cell begins that spreadsheets calculate
-NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?")
-
-Row = tuple[str, Any, Any, dict[str, str]]  # where it stands, image, label, further columns
-
-
-class NotLabelsError(CollectionError):
-    """A file that holds something else than labels."""
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def table_rows(table: Any, root: Path, is_image: Callable[[Any], bool]) -> Iterator[Row]:
-    """The rows of a table of any kind."""
-    if isinstance(table, str | os.PathLike):
-        yield from file_rows(Path(table) if Path(table).exists() else root / table, USUAL, is_image)
-        return
-    if isinstance(table, LabelFile):
-        pairs: Iterable[Any] = table.answers.items()
-    elif hasattr(table, "columns"):  # a data frame
-        image, label = find_columns(table.columns, USUAL)
-        if label is None and len(table.columns) == 1:
-            label = table.columns[0]
-        if label is None or (image is None and not hasattr(table, "index")):
-            raise CollectionError(f"{EXPECTED} (or images as index), got {list(table.columns)}")
-        pairs = zip(table.index if image is None else table[image], table[label])
-    elif hasattr(table, "items"):  # a dict, or a column with images as index
-        pairs = table.items()
-    elif isinstance(table, tuple | list) and len(table) == 2 and len(table[0]) == len(table[1]):
-        pairs = zip(*table)
-    else:
-        raise CollectionError(
-            "labels must be a file, a dict image → label, a data frame or a pair (names, labels) of one length; got "
-            f"{type(table).__name__}"
-        )
-    place = f"{table.path}, answer" if isinstance(table, LabelFile) else "row"
-    yield from ((f"{place} {i}", image, label, {}) for i, (image, label) in enumerate(pairs, 1))
-
-
-def file_rows(path: Path, columns: Any, is_image: Callable[[Any], bool] = lambda image: False) -> Iterator[Row]:
-    """The rows of a file, each with its path and line; bytes that are no UTF-8 are kept, as in names of files."""
-    try:
-        # spreadsheets write a byte order mark, which would become part of the name of the first column
-        text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
-        rows = json_rows(text) if path.suffix.lower() == ".json" else csv_rows(text, columns, is_image)
-        yield from ((f"{path}, {where}", *row) for where, *row in rows)
-    except OSError as error:
-        raise CollectionError(f"cannot read {path}: {error.strerror or error}") from error
-    except CollectionError as error:
-        raise type(error)(f"{path}, {error}") from error
-    except (ValueError, csv.Error, RecursionError) as error:
-        raise NotLabelsError(f"{path}: {error}") from error
-
-
-def find_columns(header: Iterable[Any], columns: Any) -> list[Any]:
-    """The columns of images and of labels; None for one that is not there."""
-    names = {str(name).strip().lower(): name for name in header}
-    return [next((names[name] for name in usual if name in names), None) for usual in columns]
-
-
-def csv_rows(text: str, columns: Any, is_image: Callable[[Any], bool]) -> Iterator[Row]:
-    """Rows of separated values with a header, or without one if the first line is that of an image.
-
-    A line with too few or too many columns is an error: which of them is the label is then anyone's guess.
-    """
-    text = text.lstrip("\r\n")
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    header = next(reader, ["image", "label"])
-    if len(header) == 2 and is_image(header[0]):
-        yield "line 1", *header, {}  # type: ignore[misc]
-        header = ["image", "label"]
-    image, label = find_columns(header, columns)
-    if image is None or label is None:
-        raise NotLabelsError(f"line 1: {EXPECTED}, got {', '.join(header)!r}")
-    for cells in reader:
-        row = dict(zip(header, cells))
-        more = any(cells[len(header) :])
-        if more or (cells and not {image, label} <= row.keys()):
-            raise CollectionError(
-                f"line {reader.line_num}: expected the columns {delimiter.join(header)}, got "
-                f"{'more' if more else 'fewer'}; correct that line (an image without a label has a {delimiter!r} and "
-                f"nothing behind it, a name with a {delimiter!r} has quotes)"
-            )
-        if cells:
-            yield f"line {reader.line_num}", cell_text(row.pop(image)), cell_text(row.pop(label)), row
-
-
-def json_rows(text: str) -> Iterator[Row]:
-    """Rows of a JSON object image → label, or of a list of objects."""
-    data = json.loads(text)
-    if isinstance(data, dict):
-        data = [{"image": image, "label": label} for image, label in data.items()]
-    for i, item in enumerate(data if isinstance(data, list) else [data], 1):
-        image, label = find_columns(item if isinstance(item, dict) else (), USUAL)
-        if image is None or label is None:
-            raise NotLabelsError(f"item {i}: {EXPECTED}, or an object image → label; got {item!r:.60}")
-        yield f"item {i}", item[image], item[label], {}
-
-
-def plain_label(label: Any) -> Any:
-    """A text or number as it is in Python; None for what says that there is no label."""
-    if isinstance(label, np.generic):
-        label = label.item()
-    if isinstance(label, str):
-        return label.strip() or None
-    if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
-        return None
-    if not isinstance(label, int | float):
-        raise CollectionError(f"a label must be a text or a number, got {label!r:.60}")
-    return int(label) if isinstance(label, float) and label.is_integer() else label  # gaps make floats of integers
 
 
 def label_of_folder(name: str) -> str | None:
@@ -164,26 +51,31 @@ def read_labels(table: Any, root: Path, names: Sequence[str], labels: list[Any])
 
     Labels for images that are not there are only remarked on, unless all are: then it is the table of another folder.
     """
-    # files by their names alone, where only one has it; paths come first
-    counts = Counter(posixpath.basename(name) for name in names)
-    position = {file: i for i, name in enumerate(names) if counts[file := posixpath.basename(name)] == 1}
+    # files by their names alone, with and without ending, where only one has it; paths come first
+    files = [posixpath.basename(name) for name in names]
+    position: dict[str, int] = {}
+    for short in ([posixpath.splitext(file)[0] for file in files], files):
+        counts = Counter(short)
+        position |= {name: i for i, name in enumerate(short) if counts[name] == 1}
     position |= {name: i for i, name in enumerate(names)}
     prefix = os.path.abspath(root) + os.sep
 
     def locate(image: Any) -> int | None:
         text = os.fspath(image) if isinstance(image, str | os.PathLike) else str(image)
         full = os.path.abspath(text).removeprefix(prefix).replace(os.sep, "/")
-        spellings = (text, posixpath.normpath(text.replace("\\", "/")), full)
+        spellings = (text, posixpath.normpath(text.replace("\\", "/")), full, western(text))
         return next((position[name] for name in spellings if name in position), None)
 
-    found, lost = 0, []
-    for where, image, given, _ in table_rows(table, root, lambda image: locate(image) is not None):
+    found, lost, book = 0, [], isinstance(table, LabelFile)  # answers name classes as the folders beside them
+    rows = table.rows() if book else table_rows(table, root, lambda image: locate(image) is not None)
+    for where, image, given, _ in rows:
         try:
             label = plain_label(given)
         except CollectionError as error:
             raise CollectionError(f"{where}, {image}: {error}") from error
         if label is None:
             continue
+        label = western(label) if isinstance(label, str) and not book else label
         place = locate(image)
         if place is None:
             lost.append(str(image))
@@ -194,18 +86,18 @@ def read_labels(table: Any, root: Path, names: Sequence[str], labels: list[Any])
         else:
             labels[place] = label
             found += 1
+    if not found and not lost and not book:
+        of_file = isinstance(table, str | os.PathLike)
+        raise CollectionError(f"there are no labels in {table if of_file else 'the table of labels'}")
     if not lost:
         return []
-    if not found and not isinstance(table, LabelFile):  # in a file of answers images that were moved are left behind
+    if not found and not book:  # in a file of answers images that were moved are left behind
         raise CollectionError(
             f"none of the {len(lost)} images with a label is in {root}, first {lost[0]!r}; their paths must begin "
             "there, or lead there"
         )
     several = f"{len(lost)} images with a label are" if len(lost) > 1 else "an image with a label is"
     return [f"{several} not in {root}, first {lost[0]!r}"]
-
-
-# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -236,6 +128,10 @@ class LabelFile:
                 "correct it or name another file"
             ) from error
         return book
+
+    def rows(self) -> Iterator[Row]:
+        """The answers as those of a table."""
+        yield from ((f"{self.path}, answer {i}", *pair, {}) for i, pair in enumerate(self.answers.items(), 1))
 
     def put(self, image: str, label: str | None) -> None:
         """Record one answer."""
@@ -294,20 +190,6 @@ class LabelFile:
         for image, label in self.answers.items():
             row = {"image": image, "label": label or "", **self.others.get(image, {})}
             writer.writerow({name: plain_cell(text) for name, text in row.items()})
-
-
-def plain_cell(text: Any) -> Any:
-    """A cell that spreadsheets take for text: one that they would take for a formula gets an apostrophe before it.
-
-    >>> plain_cell("=1+1"), plain_cell("-1"), plain_cell("a")
-    ("'=1+1", '-1', 'a')
-    """
-    return f"'{text}" if isinstance(text, str) and FORMULA.match(text) and not NUMBER.fullmatch(text) else text
-
-
-def cell_text(text: Any) -> Any:
-    """What :func:`plain_cell` was given."""
-    return text[1:] if isinstance(text, str) and text[:1] == "'" and FORMULA.match(text[1:]) else text
 
 
 def find_answers(root: Path) -> tuple[LabelFile | None, list[str]]:

@@ -18,18 +18,22 @@ ones (area under the curve; 50 is a guess).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.pipeline import Pipeline
 
 from patchbag.categorizer import Categorizer
 from patchbag.evaluation import score_classes
 from patchbag.experiments.files import study
+from patchbag.experiments.journal import recall
 from patchbag.experiments.runs import check_runs, describe_runs, expand_runs, open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
+from patchbag.memory import content_key
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
 
@@ -74,15 +78,25 @@ def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal:
         classes = np.unique(labels)
         found: dict[str, list[list[float]]] = {f"r = {r}": [] for r in spec["at"]}
         for seed, train, test in _splits(spec, labels):
-            with runtime_context(seed=seed):
-                model = clone(pipeline).fit(bags[train], labels[train])
-            order = np.argsort(-model.predict_proba(bags[test]), axis=1, kind="stable")
-            place = np.argmax(model.classes_[order] == labels[test][:, None], axis=1)
+            progress(f"{run['name']}, seed {seed}")
+            origin = ("ranks", pipeline, content_key(bags), labels, train, test, seed)
+            place = np.array(recall(journal, origin, partial(_places, pipeline, bags, labels, train, test, seed)))
             for r in spec["at"]:
                 found[f"r = {r}"].append([100 * float(np.mean(place[labels[test] == c] < r)) for c in classes])
         each = {what: {"classes": dict(zip(classes.tolist(), np.mean(v, axis=0)))} for what, v in found.items()}
         rows += _rows(run, {what: np.mean(v, axis=1).tolist() for what, v in found.items()}, each)
     return rows
+
+
+def _places(
+    pipeline: Pipeline, bags: Any, labels: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int
+) -> list[int]:
+    """How many classes are thought more probable than the true one, of each test image."""
+    with runtime_context(seed=seed):
+        model = clone(pipeline).fit(bags[train], labels[train])
+    order = np.argsort(-model.predict_proba(bags[test]), axis=1, kind="stable")
+    places: list[int] = np.argmax(model.classes_[order] == labels[test][:, None], axis=1).tolist()
+    return places
 
 
 @study("calibration", "data at run", each="name recipe")
@@ -91,16 +105,14 @@ def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, j
     rows: list[Row] = []
     for run, pipeline, bags, labels in _described(spec, data, progress):
         for n in spec["at"]:
-            right, stated, losses = [], [], []
+            right: list[Any] = []
+            stated: list[Any] = []
+            losses: list[Any] = []
             for seed, train, test in _splits(spec | {"train_per_class": n}, labels):
-                with runtime_context(seed=seed):
-                    model = clone(pipeline).fit(bags[train], labels[train])
-                p, truth = model.predict_proba(bags[test]), labels[test]
-                right.append(100 * float(np.mean(model.classes_[p.argmax(axis=1)] == truth)))
-                stated.append(100 * float(p.max(axis=1).mean()))
-                raised = p ** POWERS[:, None, None]
-                raised /= raised.sum(axis=2, keepdims=True)
-                losses.append([log_loss(truth, q, labels=model.classes_) for q in raised])
+                origin = ("calibration", pipeline, content_key(bags), labels, train, test, seed)
+                of_split = partial(_calibration, pipeline, bags, labels, train, test, seed)
+                for values, value in zip((right, stated, losses), recall(journal, origin, of_split)):
+                    values.append(value)
                 progress(f"{run['name']}, {n} per class: {right[-1]:.1f} % right, {stated[-1]:.1f} stated")
             loss = np.mean(losses, axis=0)
             figures = {
@@ -114,6 +126,20 @@ def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, j
     return rows
 
 
+def _calibration(
+    pipeline: Pipeline, bags: Any, labels: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int
+) -> tuple[float, float, list[float]]:
+    """Percent that are right, mean stated probability, and the loss at every power of the probabilities."""
+    with runtime_context(seed=seed):
+        model = clone(pipeline).fit(bags[train], labels[train])
+    p, truth = model.predict_proba(bags[test]), labels[test]
+    raised = p ** POWERS[:, None, None]
+    raised /= raised.sum(axis=2, keepdims=True)
+    losses = [float(log_loss(truth, q, labels=model.classes_)) for q in raised]
+    right = float(np.mean(model.classes_[p.argmax(axis=1)] == truth))
+    return 100 * right, 100 * float(p.max(axis=1).mean()), losses
+
+
 def _left_out(spec: dict[str, Any], labels: np.ndarray, seed: int) -> list[np.ndarray]:
     """Classes that are left out together."""
     classes = np.unique(labels)
@@ -122,13 +148,17 @@ def _left_out(spec: dict[str, Any], labels: np.ndarray, seed: int) -> list[np.nd
     return [np.random.RandomState(seed).permutation(classes)[(len(classes) + 1) // 2 :]]
 
 
-def _distrust(model: Categorizer, bags: Any, labels: np.ndarray, n_trained: int) -> dict[str, float]:
+def _distrust(
+    pipeline: Pipeline, bags: Any, labels: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int
+) -> dict[str, float]:
     """What a model says of test images, some of classes that it does not know."""
-    said, classes = model.judge(bags, COVERAGE), model.classes_.tolist()
-    new = ~np.isin(labels, classes)
-    known, p, sets = labels[~new], said.probabilities, said.sets[~new]
-    judged = score_classes(known, p[~new], classes, n_trained, {})
-    return {
+    with runtime_context(seed=seed):
+        model = Categorizer(pipeline, random_state=seed).fit(bags[train], labels[train])
+    said, classes = model.judge(bags[test], COVERAGE), model.classes_.tolist()
+    new = ~np.isin(labels[test], classes)
+    known, p, sets = labels[test][~new], said.probabilities, said.sets[~new]
+    judged = score_classes(known, p[~new], classes, len(train), {})
+    figures = {
         "accuracy": judged.accuracy,
         "calibration error": judged.calibration_error,
         f"{100 * COVERAGE:.0f} % sets that hold the class": sets[
@@ -140,6 +170,7 @@ def _distrust(model: Categorizer, bags: Any, labels: np.ndarray, n_trained: int)
         "probability of the wrong class that these get": p[new].max(axis=1).mean(),
         "area under the curve, known against never seen": roc_auc_score(~new, said.typicality),
     }
+    return {what: float(value) for what, value in figures.items()}
 
 
 @study("distrust", "data at run", each="name recipe")
@@ -152,11 +183,10 @@ def distrust_table(spec: dict[str, Any], data: Path | None, progress: Tell, jour
             for seed, train, test in _splits(spec | {"train_per_class": n}, labels):
                 for left in _left_out(spec, labels, seed):
                     some = train[~np.isin(labels[train], left)]
-                    with runtime_context(seed=seed):
-                        model = Categorizer(pipeline, random_state=seed).fit(bags[some], labels[some])
-                    figures = _distrust(model, bags[test], labels[test], len(some))
+                    origin = ("distrust", pipeline, content_key(bags), labels, some, test, seed)
+                    figures = recall(journal, origin, partial(_distrust, pipeline, bags, labels, some, test, seed))
                     for what, value in figures.items():
-                        found.setdefault(what, []).append(100 * float(value))
+                        found.setdefault(what, []).append(100 * value)
                     progress(f"{run['name']}, {n} per class: {found[what][-1]:.1f} % area under the curve")
             rows += _rows(run | {"name": f"{run['name']}, {n} per class"}, found, {})
     return rows

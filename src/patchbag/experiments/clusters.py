@@ -7,16 +7,20 @@ A run names a recipe; its classifier is left out, and what comes before it is fi
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
+from sklearn.base import clone
 from sklearn.metrics import normalized_mutual_info_score
+from sklearn.pipeline import Pipeline
 
 from patchbag.experiments.files import study
+from patchbag.experiments.journal import recall
 from patchbag.experiments.runs import check_runs, describe_runs, open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
+from patchbag.memory import content_key
 from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
 from patchbag.search.clusters import ImageClusters
@@ -38,14 +42,17 @@ def cluster_table(spec: dict[str, Any], data: Path | None, progress: Tell, journ
     for run in spec["run"]:
         steps, figures = pipelines[run["name"]], []
         for i, drawn in enumerate(splits):
-            key = joblib.hash((spec["name"], run, shared, seed + i))
-            if key not in journal:
-                progress(f"{run['name']}, split {i + 1} of {len(splits)}")
-                with runtime_context(seed=seed + i):
-                    given = "kernel" if is_kernel(steps[:-1]) else "vectors"
-                    X = np.asarray(steps[1:-1].fit_transform(described[run["name"]][drawn]))
-                    found = ImageClusters(len(classes), given=given).fit_predict(X)
-                journal[key] = float(100 * normalized_mutual_info_score(codes[drawn], found))
-            figures.append(journal[key])
+            progress(f"{run['name']}, split {i + 1} of {len(splits)}")
+            bags, truth = described[run["name"]][drawn], codes[drawn]
+            origin = ("clusters", steps, content_key(bags), truth, seed + i)
+            figures.append(recall(journal, origin, partial(_agreement, steps, bags, truth, len(classes), seed + i)))
         rows.append(make_row(run["name"], figures, run.get("published")))
     return rows
+
+
+def _agreement(steps: Pipeline, bags: Any, truth: np.ndarray, n_classes: int, seed: int) -> float:
+    with runtime_context(seed=seed):
+        given = "kernel" if is_kernel(steps[:-1]) else "vectors"
+        X = np.asarray(clone(steps[1:-1]).fit_transform(bags))
+        found = ImageClusters(n_classes, given=given).fit_predict(X)
+    return float(100 * normalized_mutual_info_score(truth, found))

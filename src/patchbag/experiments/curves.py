@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
+from sklearn.base import clone
 
 from patchbag.active.criteria import CRITERIA
 from patchbag.active.pool import pool_graph
 from patchbag.active.pool_learner import RULES
 from patchbag.active.simulation import LearningCurves, simulate
 from patchbag.experiments.files import ExperimentError, study
+from patchbag.experiments.journal import recall
 from patchbag.experiments.kernels import kernels_of
 from patchbag.experiments.runs import open_data, run_pipeline
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
+from patchbag.memory import content_key
 from patchbag.runtime import runtime_context
 
 
@@ -41,12 +47,16 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
     problems = {name: np.where(labels == name, name, "the rest") for name in chosen} or {"all classes": labels}
     options = {"n_start": 1, "n_test": 10}  # the paper's
     options |= {k: spec[k] for k in ("n_labels", "batch_size", "n_test", "n_start", "noise", "batch") if k in spec}
-    curves = {}
+    curves, contents = {}, joblib.hash(kernel)
     for name, truth in problems.items():
         progress(f"{name}: {spec['splits']} runs")
+        at_once = 1 if len(problems) == 1 else spec["splits"]  # each time the kernel is checked
         criteria = {c: {"criterion": c} for c in spec["criteria"]} | spec.get("strategies", {})
         criteria["random"] = {"criterion": "random"}
-        curves[name] = simulate(kernel, truth, criteria=criteria, n_runs=spec["splits"], random_state=0, **options)
+        origin = ("active", contents, truth)
+        curves[name] = replay(
+            lambda: kernel, truth, criteria, spec["splits"], options, journal, origin, progress, at_once
+        )
     first = next(iter(curves.values()))
     mean = LearningCurves(
         first.n_labels, {c: np.mean([r.scores[c] for r in curves.values()], axis=0) for c in first.scores}
@@ -71,13 +81,47 @@ def pool_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal
     images = open_data(spec, data)
     progress(f"describing {len(images)} images")
     bags = images.describe(pipeline["features"], on_error="raise").bags
-    with runtime_context(seed=0):
-        graph = pool_graph(pipeline, bags)
-    progress(f"{spec['splits']} runs")
+
+    @cache
+    def graph() -> Any:
+        with runtime_context(seed=0):
+            return pool_graph(clone(pipeline), bags)
+
     labels = images.labels.astype(str)
-    criteria = dict.fromkeys([*spec["criteria"], "random"])
-    options = {"n_labels": spec.get("n_labels", 100), "n_runs": spec["splits"]}
-    return curve_rows(simulate(graph, labels, criteria=list(criteria), **options), spec)
+    criteria = {name: {"rule": name} for name in [*spec["criteria"], "random"]}
+    options, origin = {"n_labels": spec.get("n_labels", 100)}, ("pool", pipeline, content_key(bags), labels)
+    return curve_rows(replay(graph, labels, criteria, spec["splits"], options, journal, origin, progress), spec)
+
+
+def replay(
+    pool: Callable[[], Any],
+    labels: np.ndarray,
+    criteria: dict[str, dict[str, Any]],
+    n_runs: int,
+    options: dict[str, Any],
+    journal: Journal,
+    origin: Any,
+    progress: Tell,
+    at_once: int = 1,
+) -> LearningCurves:
+    """Curves of the runs of :func:`simulate`, so many at once; the pool is made if the journal does not have all."""
+    parts = []
+    for seed in range(0, n_runs, at_once):
+        progress(f"run {seed + 1} of {n_runs}")
+        many = min(at_once, n_runs - seed)
+        find = partial(_play, pool, labels, criteria, seed, {**options, "n_runs": many})
+        parts.append(recall(journal, (origin, criteria, seed, many, options), find))
+    scores = {name: np.concatenate([part["scores"][name] for part in parts]) for name in criteria}
+    confusions = {name: np.sum([part["confusions"][name] for part in parts], axis=0) for name in criteria}
+    return LearningCurves(np.array(parts[0]["n_labels"]), scores, confusions, np.unique(labels))
+
+
+def _play(
+    pool: Callable[[], Any], labels: np.ndarray, criteria: dict[str, dict[str, Any]], seed: int, options: dict[str, Any]
+) -> dict[str, Any]:
+    found = simulate(pool(), labels, criteria=criteria, random_state=seed, **options)
+    scores, confusions = ({k: v.tolist() for k, v in of.items()} for of in (found.scores, found.confusions))
+    return {"n_labels": found.n_labels.tolist(), "scores": scores, "confusions": confusions}
 
 
 def curve_rows(mean: LearningCurves, spec: dict[str, Any], whole: LearningCurves | None = None) -> list[Row]:

@@ -18,6 +18,7 @@ a sample, for each share, of a graph for each beam), over the speed-up in diverg
 from __future__ import annotations
 
 import time
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from sklearn.cluster import MiniBatchKMeans
 
 from patchbag.collection import Collection
 from patchbag.experiments.files import study
-from patchbag.experiments.runs import open_data
+from patchbag.experiments.journal import recall
+from patchbag.experiments.runs import file_contents, open_data
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.images import load_image
@@ -52,12 +54,21 @@ GRID = 8
 def neighbor_study(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """Rows of one experiment; trees and searches use one thread."""
     collection = open_data(spec, data)
-    progress("histograms")
-    X, Q = histograms(collection, spec["features"], np.random.default_rng(spec.get("seed", 0)))
+    seed = spec.get("seed", 0)
+
+    @cache
+    def drawn() -> tuple[np.ndarray, np.ndarray]:
+        progress("histograms")
+        return histograms(collection, spec["features"], np.random.default_rng(seed))
+
+    def figures(run: dict[str, Any]) -> list[Row]:
+        return _figures(run, *drawn())
+
+    origin = ("neighbors", file_contents(collection.paths), spec["features"], seed)
     rows: list[Row] = []
     for run in spec["run"]:
         progress(run["name"])
-        rows += _figures(run, X, Q)
+        rows += recall(journal, (origin, run), partial(figures, run))
     return rows
 
 

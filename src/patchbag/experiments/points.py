@@ -9,11 +9,11 @@ attributes, which is sorted by class (with it 1-NN errs in 1 %, without it in 30
 from __future__ import annotations
 
 import csv
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import RepeatedStratifiedKFold
@@ -26,9 +26,9 @@ from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighb
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.files import ExperimentError, study
+from patchbag.experiments.journal import recall
 from patchbag.experiments.runs import data_folder
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
-from patchbag.fingerprint import code_fingerprint
 
 K = 5  # of the figure
 DRAWS = 50  # of random prototypes
@@ -85,6 +85,10 @@ def chosen(models: list[Any], X: np.ndarray, y: np.ndarray) -> Any:
     return max(fitted, key=lambda model: float(np.mean(np.log(np.maximum(model[-1].left_out_.own, 1e-12)))))
 
 
+def _errors(models: list[Any], X: np.ndarray, y: np.ndarray, parts: list[Any]) -> list[float]:
+    return [_error(models, X, y, *part) for part in parts]
+
+
 def _error(models: list[Any], X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
     """Percent of wrong answers of the model, or of the one of several that the training examples choose."""
     model = models[0].fit(X[train], y[train]) if len(models) == 1 else chosen(models, X[train], y[train])
@@ -121,10 +125,7 @@ def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: 
         folds = RepeatedStratifiedKFold(n_splits=2, n_repeats=5, random_state=spec.get("seed", 0))
         parts = list(folds.split(X, y))
         for label, several in models.items():
-            key = joblib.hash((code_fingerprint(), several, X, y, parts))
-            if key not in journal:
-                journal[key] = [_error(several, X, y, *part) for part in parts]
-            errors = journal[key]
+            errors = recall(journal, ("uci", several, X, y, parts), partial(_errors, several, X, y, parts))
             theirs = published.get(label.split(", ")[0] if "chosen" in label else label)
             rows.append(make_row(f"{name}: {label}", errors, theirs, accuracies=[100 - e for e in errors]))
             progress(f"{name}, {len(X)} examples: {label}: {np.mean(errors):.2f} %")

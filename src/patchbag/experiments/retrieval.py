@@ -27,13 +27,16 @@ first rank of ``at``; ``per_class`` has it by class, ``seconds`` the processor's
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from patchbag.experiments.files import study
-from patchbag.experiments.runs import data_folder, open_data
+from patchbag.experiments.journal import recall
+from patchbag.experiments.runs import data_folder, file_contents, open_data
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.groups import open_groups
 from patchbag.metrics import mean_average_precision, precision_at, top_four_score
@@ -46,6 +49,7 @@ from patchbag.search.verification import LocalFeatures, local_features, match_fe
 from patchbag.similarity.smp import ALL, LOW_PASS, divergences_to, two_step_ranking
 
 KEYPOINTS = "keypoints"
+BLOCK = 10  # queries that are kept together
 
 
 def choose_queries(labels: np.ndarray, number: int | None) -> np.ndarray:
@@ -125,29 +129,44 @@ def retrieval_table(spec: dict[str, Any], data: Path | None, progress: Tell, jou
         collection = open_data(spec, data)
         paths, labels = list(collection.paths), collection.labels
         asked = choose_queries(labels, spec.get("queries"))
-    described_by: dict[str, Any] = {}
+    contents = file_contents(paths)
+
+    @cache
+    def described_by(by: str) -> Any:
+        progress(f"describing {len(paths)} images by {by}")
+        return describe_all(by, paths)
+
     rows: list[Row] = []
     for run in spec["run"]:
-        if run["by"] not in described_by:
-            progress(f"describing {len(paths)} images by {run['by']}")
-            described_by[run["by"]] = describe_all(run["by"], paths)
         size = run.get("first", len(paths))
-        described, queries = described_by[run["by"]][:size], asked[asked < size]
+        queries = asked[asked < size]
         if layout:
             queries = queries[: spec.get("queries")]
-        relevant = np.empty((len(queries), size - 1), bool)
-        started = time.process_time()
-        for i, query in enumerate(queries):
-            if i % 10 == 0:
-                progress(f"{run['name']}: query {i + 1} of {len(queries)}")
-            relevant[i] = labels[rank(run, described, query)] == labels[query]
-        seconds = time.process_time() - started
+        relevant, seconds = np.zeros((len(queries), size - 1), bool), 0.0
+        for start in range(0, len(queries), BLOCK):
+            progress(f"{run['name']}: query {start + 1} of {len(queries)}")
+            some, known = queries[start : start + BLOCK], labels[:size]
+            look = partial(_places, run, described_by, known, some)
+            places, spent = recall(journal, ("retrieval", contents, known, run, some), look)
+            for i, found in enumerate(places, start):
+                relevant[i, found] = True
+            seconds += spent
         more = _of_groups(spec, run, relevant) if layout else _of_classes(spec, run, relevant, labels[queries])
         rows += [{**more[0], "seconds": seconds}, *more[1:]]
         rule: Any = "holidays" if layout == "holidays" else "ranks"
         precision = 100 * mean_average_precision(relevant, rule)
         rows.append(make_row(f"{run['name']}: mean average precision", precision))
     return rows
+
+
+def _places(
+    run: dict[str, Any], described_by: Callable[[str], Any], labels: np.ndarray, queries: np.ndarray
+) -> tuple[list[list[int]], float]:
+    """The ranks of what is relevant to each query, from 0, and the seconds that this took."""
+    described = described_by(run["by"])[: len(labels)]
+    started = time.process_time()
+    found = [np.flatnonzero(labels[rank(run, described, query)] == labels[query]).tolist() for query in queries]
+    return found, time.process_time() - started
 
 
 def _of_groups(spec: dict[str, Any], run: dict[str, Any], relevant: np.ndarray) -> list[Row]:

@@ -29,6 +29,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ import numpy as np
 from PIL import Image
 
 from patchbag.experiments.files import ExperimentError, study
+from patchbag.experiments.journal import recall
 from patchbag.experiments.retrieval import choose_queries
-from patchbag.experiments.runs import open_data
+from patchbag.experiments.runs import file_contents, open_data
 from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.images import load_image
 from patchbag.search.index import SearchIndex
@@ -96,23 +98,33 @@ def robustness_table(spec: dict[str, Any], data: Path | None, progress: Tell, jo
     collection = open_data(spec, data)
     queries = choose_queries(collection.labels, spec.get("queries"))
     versions, rows = list(spec["versions"]), []
+    origin = ("robustness", file_contents(collection.paths), queries, versions)
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        paths = []
-        for i, path in enumerate(collection.paths):
-            paths.append(folder / f"{i}{Path(path).suffix}")
-            shutil.copy(path, paths[-1])
-        for query in queries:
-            image = load_image(paths[query], mode="rgb", max_side=None).array.astype(np.uint8)
-            rng = np.random.default_rng(query)
-            for version in versions:
-                Image.fromarray(make_version(image, version, rng)).save(folder / f"{query}_{version}.png")
+        asked = cache(partial(_fill, Path(place), collection.paths, queries, versions))
         for run in spec["run"]:
-            rows += _measure(run, folder, [paths[query] for query in queries], versions, progress)
+            find = partial(_measure, run, Path(place), asked, versions, progress)
+            rows += recall(journal, (origin, run), find)
     return rows
 
 
-def _measure(run: dict[str, Any], folder: Path, queries: list[Path], versions: list[str], progress: Tell) -> list[Row]:
+def _fill(folder: Path, originals: list[str], queries: np.ndarray, versions: list[str]) -> list[Path]:
+    """Put the collection and the versions of the queries into a folder; gives the paths of the queries there."""
+    paths = []
+    for i, path in enumerate(originals):
+        paths.append(folder / f"{i}{Path(path).suffix}")
+        shutil.copy(path, paths[-1])
+    for query in queries:
+        image = load_image(paths[query], mode="rgb", max_side=None).array.astype(np.uint8)
+        rng = np.random.default_rng(query)
+        for version in versions:
+            Image.fromarray(make_version(image, version, rng)).save(folder / f"{query}_{version}.png")
+    return [paths[query] for query in queries]
+
+
+def _measure(
+    run: dict[str, Any], folder: Path, asked: Callable[[], list[Path]], versions: list[str], progress: Tell
+) -> list[Row]:
+    queries = asked()
     progress(f"{run['name']}: {len(queries)} queries")
     index = SearchIndex(folder, run["by"]).update()
     started = time.perf_counter()

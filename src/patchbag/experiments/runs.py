@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighb
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
 from patchbag.collection import Collection, open_collection
+from patchbag.collection.files import content_digest
 from patchbag.encodings.normalize import Normalizer
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.files import ExperimentError
@@ -85,6 +86,12 @@ def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) 
         chosen = [order[collection.labels[order] == c][: spec["images_per_class"]] for c in collection.classes]
         collection = collection[np.sort(np.concatenate(chosen))]
     return collection
+
+
+def file_contents(paths: Sequence[str]) -> str:
+    """A digest of the bytes of files."""
+    digest: str = joblib.hash([content_digest(path) for path in paths])
+    return digest
 
 
 def describe_runs(

@@ -33,7 +33,7 @@ from sklearn.utils._param_validation import StrOptions
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.images import Mode
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 CELLS = 4
 DIMENSION = CELLS * CELLS * 6
@@ -76,6 +76,7 @@ class ColorStatistics(FeatureExtractor):
     step : distance between patch centres in pixels
     cell_sizes : one scale each, in pixels; a patch is 4 cells wide
     dtype : "float32", "float16" or "uint8" (rounded), all on the scale 0..255
+    min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
         all cores
@@ -89,6 +90,7 @@ class ColorStatistics(FeatureExtractor):
     dtype: Literal["float32", "float16", "uint8"] = parameter(
         StrOptions({"float32", "float16", "uint8"}), default="float32"
     )
+    min_side: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, 96), scale after scale and row after row, and positions (n, 2) of one RGB image."""

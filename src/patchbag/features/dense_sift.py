@@ -46,7 +46,7 @@ from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
 from patchbag.features.sift_batch import dense_sift_batch
-from patchbag.parameters import NOT_NEGATIVE, estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 
 
 @estimator
@@ -63,6 +63,7 @@ class DenseSIFT(FeatureExtractor):
     contrast_threshold : grey levels (0..255) per pixel under which a patch counts as empty
     low_contrast : "zero" keeps an empty patch as a zero vector, "drop" removes it, unless the image has no others
     dtype : "float32"; "float16"; or "uint8", the descriptor times 512, rounded, at most 255
+    min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
         all cores
@@ -83,6 +84,7 @@ class DenseSIFT(FeatureExtractor):
     dtype: Literal["float32", "float16", "uint8"] = parameter(
         StrOptions({"float32", "float16", "uint8"}), default="float32"
     )
+    min_side: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, 128), scale after scale and row after row, and positions (n, 2) of one grey image."""

@@ -29,7 +29,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -125,6 +125,7 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     max_side: int | None = parameter(ONE_OR_MORE, None, default=MAX_SIDE)
     max_pixels: int | None = parameter(ONE_OR_MORE, None, default=MAX_PIXELS)
     n_jobs: int | None = parameter(Integral, None, default=None)
+    min_side: int | None = None  # a parameter of those that enlarge small pictures
 
     _stored: ClassVar[dict[str, Declared]] = {
         "frame_": integer(low=0, optional=True),
@@ -256,7 +257,22 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     def _load(self, source: Any, name: str) -> LoadedImage:
         frame, channels = self.reads()
         limits = {"max_pixels": self.max_pixels, "max_side": self.max_side}
-        return load_image(source, mode=self.mode, frame=frame, channels=channels, name=name, **limits)
+        image = load_image(source, mode=self.mode, frame=frame, channels=channels, name=name, **limits)
+        return image if self.min_side is None else enlarged(image, self.min_side, self.max_side)
+
+
+def enlarged(image: LoadedImage, min_side: int, max_side: int | None = None) -> LoadedImage:
+    """The picture with a shorter side of at least ``min_side`` pixels, as far as ``max_side`` allows."""
+    height, width = image.array.shape[:2]
+    factor = min_side / min(width, height)
+    if max_side is not None:
+        factor = min(factor, max_side / max(width, height))
+    if factor <= 1:
+        return image
+    size = round(width * factor), round(height * factor)
+    # splines reach beyond the scale where a float picture has edges
+    array = np.clip(cv2.resize(image.array, size, interpolation=cv2.INTER_CUBIC), 0, 255)
+    return replace(image, array=array, scale=image.scale * factor)
 
 
 def check_on_error(on_error: str) -> None:

@@ -43,7 +43,7 @@ from sklearn.utils._param_validation import Interval
 
 from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, FeatureExtractor, Several
 from patchbag.images import ImageError
-from patchbag.parameters import ZERO_OR_MORE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, ZERO_OR_MORE, estimator, parameter
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
 COUNTS = (1, 8, 8, 10, 12, 12)
@@ -177,6 +177,7 @@ class GeometricBlur(FeatureExtractor):
     radii, counts : rings of samples, in pixels
     root : take the square root before the descriptor is brought to unit length
     random_state : seed of the draw of points, a whole number
+    min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
     max_side, max_pixels : see :func:`patchbag.images.load_image`
     n_jobs : workers (processes, unless the images are few), None for those of the context, -1 for all cores
     """
@@ -193,6 +194,7 @@ class GeometricBlur(FeatureExtractor):
     counts: Sequence[int] = parameter(LENGTHS, default=COUNTS)
     root: bool = parameter("boolean", default=True)
     random_state: int = parameter(ZERO_OR_MORE, default=0)
+    min_side: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     def _validate_params(self) -> None:
         super()._validate_params()
@@ -206,7 +208,7 @@ class GeometricBlur(FeatureExtractor):
         random = np.random.RandomState(self.random_state)
         points = edge_points(channels, self.n_points, self.spacing, self.threshold, random)
         if not len(points):
-            raise ImageError("has no edges: all its pixels are alike; drop it")
+            raise ImageError("has no edges: all its pixels are alike; leave it out")
         values = geometric_blur(channels, points, self.alpha, self.beta, self.radii, self.counts)
         values = np.sqrt(values) if self.root else values
         norms = np.sqrt((values**2).sum(axis=1, keepdims=True))

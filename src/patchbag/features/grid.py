@@ -61,8 +61,8 @@ def lattices(
     if not any(len(x) * len(y) for x, y in zip(xs, ys)):
         need = int(2 * min(reaches)) + 1
         raise ImageError(
-            f"is {width}×{height} pixels, smaller than the smallest patch of {need}×{need}; "
-            f"drop it or use smaller {option}"
+            f"is {width}×{height} pixels, smaller than the smallest patch of {need}×{need} ({option}); "
+            "enlarge it or leave it out"
         )
     return xs, ys
 

@@ -120,7 +120,7 @@ class MultiscalePatches(FeatureExtractor):
         if min(image.shape[:2]) < LEAST_SIDE:
             raise ImageError(
                 f"is {image.shape[1]}×{image.shape[0]} pixels, too small for a pyramid of {BANDS} bands; each side "
-                f"must have at least {LEAST_SIDE}"
+                f"must have at least {LEAST_SIDE}; enlarge it or leave it out"
             )
         if len(self.parts) != BANDS + 1:
             raise ValueError(

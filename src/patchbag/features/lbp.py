@@ -91,7 +91,9 @@ class LocalBinaryPatterns(FeatureExtractor):
         height, width = image.shape
         need = self.cells + 2 * max(self.radii)
         if min(height, width) < need:
-            raise ImageError(f"is {width}×{height} pixels, smaller than {need}×{need}; drop it or use fewer cells")
+            raise ImageError(
+                f"is {width}×{height} pixels, smaller than {need}×{need} (cells, radii); enlarge it or leave it out"
+            )
         parts = []
         for radius in self.radii:
             points = 8 * int(radius)

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from patchbag.collection.folder import CollectionError, is_image_name
-from patchbag.collection.labels import USUAL, csv_rows
+from patchbag.collection.tables import USUAL, csv_rows
 
 UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the names of uploads
 

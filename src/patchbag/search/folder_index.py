@@ -28,7 +28,7 @@ import numpy as np
 
 from patchbag import __version__
 from patchbag.collection.files import COARSEST_CLOCK, DIGEST, content_digest, file_status
-from patchbag.collection.folder import CollectionError, scan_status
+from patchbag.collection.folder import CollectionError, no_images, scan_status
 from patchbag.runtime import store_folder
 from patchbag.search.encoder import Described, Encoder, Progress, describe
 from patchbag.search.index_file import read_index, write_index
@@ -67,6 +67,7 @@ class FolderIndex:
             raise ValueError(f"images by {by!r} have no vectors that could be compressed")
         self.compress = compress
         self.path = _place(self.folder, by)
+        self.remarks: list[str] = []  # on sub-folders that the last update could not read
         self._open()
 
     def _open(self) -> None:
@@ -127,9 +128,9 @@ class FolderIndex:
 
     def _update(self, progress: Progress | None) -> Changes:
         looked = time.time_ns()
-        files, remarks = scan_status(self.folder)
+        files, self.remarks = scan_status(self.folder)
         if not files:
-            raise CollectionError(f"{self.folder} has no images{''.join(f'; {remark}' for remark in remarks)}")
+            raise no_images(self.folder)
         # a file that was written while it was looked at may have changed since without a trace
         sure = self._facts.get("looked", 0) - COARSEST_CLOCK
         known = dict(zip(self.names, map(tuple, self._status.tolist())))

@@ -59,6 +59,7 @@ class SearchIndex(FolderIndex):
     names : paths of the images from the folder, with slashes
     vectors : (n, d) of the images
     failures : {name: message} of files that cannot be used
+    remarks : lines on sub-folders that the last update could not read
 
     >>> SearchIndex("photos/").update().search("query.jpg", top=1)      # doctest: +SKIP
     [Match(image='photos/beach/7.jpg', distance=0.21)]

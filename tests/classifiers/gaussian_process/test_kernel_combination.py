@@ -88,6 +88,22 @@ def test_evidence_of_a_coarse_start_is_the_same_optimum(monkeypatch):
     assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=0.05)
 
 
+def test_an_image_in_two_classes_does_not_lead_astray(monkeypatch):
+    """The coarse problem has no noise; in the full one two equal rows with different labels make it costly."""
+    monkeypatch.setattr(kernel_combination, "WARM_START_SIZE", 100)
+    rng, y = np.random.default_rng(0), np.arange(210) % 7
+    informative = 6 * rng.normal(size=(7, 4))[y] + rng.normal(size=(210, 4))
+    kernels = np.stack([*(rbf(informative, gamma) for gamma in (0.05, 0.2, 0.01)), rbf(rng.normal(size=(210, 4)))])
+    first, second = np.flatnonzero(y == 0)[1], np.flatnonzero(y == 1)[2]
+    kernels[:, second], kernels[:, :, second] = kernels[:, first], kernels[:, :, first]
+    kernels[:, second, second] = kernels[:, first, first]
+    targets = np.where(y[:, None] == np.arange(7), 1.0, -1.0)
+    found = learn_combination(kernels, targets, level=1.0)
+    near = learn_combination(kernels, targets, level=1.0, weights=found.weights, noise=0.03, warm_start=False)
+    assert found.noise > 1e-3
+    assert found.log_evidence > max(near.log_evidence - 1.0, 860)
+
+
 @pytest.mark.parametrize("n_classes", [1, 4])
 def test_the_coarse_start_has_a_third_of_every_class(n_classes, monkeypatch):
     monkeypatch.setattr(kernel_combination, "WARM_START_SIZE", 120)

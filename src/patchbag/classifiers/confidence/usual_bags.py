@@ -8,6 +8,10 @@ square of that is large for an image whose patches all look the same, or like no
 the share of the training images for which it is as large, and beyond the largest of them that of a tail that falls with
 the square of the distance.  A training image is compared with the mean and deviation of the n - 1 others, for its own
 would make it look closer than a new image can be; of its z² with all n they are :math:`z^2 n / (n - 1 - z^2)`.
+
+Together with a classifier's p-value (:func:`either`), this one weighs less: of ordinary images it says little, of blank
+ones very much.  Both at equal weights took 1 to 3 points from the area under the curve that the classifier alone has
+for images of other classes (COREL-1000 and Caltech-101, draws from 100 on, where ``SHARE`` was chosen).
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from patchbag.classifiers.confidence.left_out import tail
 from patchbag.declared import floats, stored
 from patchbag.registry import storable
 
+SHARE = 0.2  # of false alarms that may come from the bags
 FEWEST = 10  # images; how much fewer vary says nothing of how others do
 
 
@@ -66,6 +71,17 @@ class UsualBags:
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
         return None if sizes["n"] and sizes["p"] else "it is empty"
+
+
+def either(by_class: np.ndarray, by_bag: np.ndarray) -> np.ndarray:
+    """One p-value of two: small where one of them is.
+
+    Of the least, each divided by its share of the false alarms, m: the probability that it is at most m, were the two
+    independent (Šidák 1967).  Where they rise and fall together it is smaller.
+    """
+    least = np.minimum(by_class / (1.0 - SHARE), by_bag / SHARE)
+    passed = [1.0 - np.minimum(share * least, 1.0) for share in (1.0 - SHARE, SHARE)]
+    return np.asarray(1.0 - passed[0] * passed[1])
 
 
 def _mean(squared: np.ndarray) -> np.ndarray:

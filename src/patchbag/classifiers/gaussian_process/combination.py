@@ -54,6 +54,7 @@ LOG_BOUND = 18.0  # of a weight in units of 1 / mean self-kernel: beyond, a kern
 MOST_NOISE = (
     0.5  # of the targets' variance: with one image per class nothing else would keep a kernel from being unused
 )
+LIFT = 1e-2
 MAX_ITER = 60
 
 Evidence = Callable[[Any, np.ndarray], tuple[float, Any]]
@@ -120,9 +121,10 @@ def learn_combination(
         subset = _every_third(targets)
         coarse = _Objective(bases[:, subset][:, :, subset], targets[subset], start, *settings)
         start = coarse.unpack(coarse.minimise(noise_floor, max_iter, tol).x)
-        # a weight that the coarse problem sent to zero sits on a plateau: lift it, so that the full problem decides
-        least = 1e-2 * units * np.max(start.weights / units)
-        start = _Parameters(np.maximum(start.weights, least), start.scales, start.noise)
+        # what the coarse problem sent to zero sits on a plateau: lift it, so that the full problem decides
+        least = LIFT * units * np.max(start.weights / units)
+        lifted = max(start.noise, LIFT * coarse.most_noise()) if learn_noise else start.noise
+        start = _Parameters(np.maximum(start.weights, least), start.scales, lifted)
     objective = _Objective(bases, targets, start, *settings)
     optimum = objective.minimise(noise_floor, max_iter, tol)
     theta = optimum.x
@@ -212,10 +214,12 @@ class _Objective:
             if self.start.scales is not None:
                 bounds += [(np.log(s) - 7.0, np.log(s) + 7.0) for s in self.start.scales]
         if self.learn_noise:
-            about = self.targets.mean(axis=0) if self.level else 0.0
-            most = MOST_NOISE * float(np.mean((self.targets - about) ** 2))
-            bounds.append((float(np.log(noise_floor)), float(np.log(max(most, 2.0 * noise_floor)))))
+            bounds.append((float(np.log(noise_floor)), float(np.log(max(self.most_noise(), 2.0 * noise_floor)))))
         return bounds
+
+    def most_noise(self) -> float:
+        about = self.targets.mean(axis=0) if self.level else 0.0
+        return MOST_NOISE * float(np.mean((self.targets - about) ** 2))
 
     def kernels(self, p: _Parameters) -> Any:
         return self.bases if p.scales is None else np.exp(-p.scales[:, None, None] * self.bases)
@@ -263,8 +267,23 @@ class _Objective:
         if not len(theta):
             return OptimizeResult(x=theta, success=True, nit=0)
         theta = np.clip(theta, *np.transpose(bounds))
-        options = {"maxiter": max_iter, "ftol": tol}
-        return minimize(self, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+
+        # where every variable is bounded, the first step of L-BFGS-B goes to the bounds, and the search may end there;
+        # beside one that is not, and changes nothing, it has length one
+        def with_idle(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = self(vector[:-1])
+            return value, np.append(slope, 0.0)
+
+        found = minimize(
+            with_idle,
+            np.append(theta, 0.0),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[*bounds, (None, None)],
+            options={"maxiter": max_iter, "ftol": tol},
+        )
+        found.x = found.x[:-1]
+        return found
 
     def deviations(
         self, theta: np.ndarray, slope: np.ndarray, noise_floor: float
