@@ -12,6 +12,7 @@ not grow with their number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -26,6 +27,7 @@ from patchbag.classifiers.targets import as_labels
 from patchbag.declared import Declared, Part, labels
 from patchbag.features.extraction import as_images
 from patchbag.memory import CHUNK, predict_in_chunks
+from patchbag.parameters import estimator, parameter
 from patchbag.recipes import make_recipe
 from patchbag.records import require_finite
 from patchbag.runtime import runtime_context
@@ -44,6 +46,7 @@ class Judgement(NamedTuple):
     typicality: np.ndarray
 
 
+@estimator
 class Categorizer(ClassifierMixin, BaseEstimator):
     """Sort images into categories.
 
@@ -64,24 +67,17 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     >>> categorizer.predict_proba(["new.jpg"])                          # doctest: +SKIP
     """
 
+    recipe: str | Pipeline = parameter(default="auto")
+    _: KW_ONLY
+    features: str | Sequence[str] | None = parameter(default=None)
+    n_jobs: int | None = parameter(default=None)
+    random_state: Any = parameter(default=0)
+
     _stored: ClassVar[dict[str, Declared]] = {
         "recipe_": Part("Pipeline"),
         "classes_": labels(),
         "usual_": Part("UsualBags", optional=True),
     }
-
-    def __init__(
-        self,
-        recipe: str | Pipeline = "auto",
-        *,
-        features: str | Sequence[str] | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.recipe = recipe
-        self.features = features
-        self.n_jobs = n_jobs
-        self.random_state = random_state
 
     def fit(self, images: Sequence[Any], labels: Any) -> Self:
         """Train on images and their labels; None for images without one, where the recipe learns from these too."""

@@ -8,10 +8,11 @@ together.  ``Channel`` picks one of them: the first step of a branch of ``LateFu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 
+from patchbag.parameters import estimator, parameter
 from patchbag.records import Samples, sample_index
 
 
@@ -65,6 +66,7 @@ def _take(data: Any, index: Any) -> Any:
     return data[index]
 
 
+@estimator
 class Channel(TransformerMixin, BaseEstimator):
     """One dataset out of ``Channels``: the first step of a branch.
 
@@ -73,10 +75,7 @@ class Channel(TransformerMixin, BaseEstimator):
     name : of the channel
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"name": [str]}
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str = parameter(str)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True

@@ -4,13 +4,13 @@
 A model file can be forged, checksum and all, and compiled loops do not look where they read and write.  So a class that
 can be loaded says of every fitted attribute, or of every field of a dataclass, what it has to be::
 
-    _stored = {
-        "keys": integers("bins", ascending=True),
-        "starts": integers("bins + 1", low=0, high="entries", ascending=True),
-        "images": integers("entries", low=0, below="n"),
-        "counts": floats("entries", low=0),
-        "n": size("n"),
+    _stored = {                                              # of an estimator
+        "coef_": floats("machines", "d"),
+        "n_features_in_": size("d"),
     }
+
+    n: int = stored(size("n"))                               # in a dataclass
+    images: np.ndarray = stored(integers("entries", low=0, below="n"))
 
 Names in shapes are unknowns: the first array in which one stands settles it, and all others have to agree; so have the
 parts of a part, ``Part("GaussianParameters", K="K", D="D")``.  Declarations are inherited.  What no shape can say, a
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from math import isfinite
 from typing import Any
 
@@ -266,12 +266,18 @@ def steps(*methods: str) -> Many:
     return Many(Pair(Part(methods=methods, optional=True)))
 
 
+def stored(rule: Declared, **options: Any) -> Any:
+    """A field of a dataclass, with what it has to be in a model file."""
+    return field(metadata={"stored": rule}, **options)
+
+
 def declarations(cls: type) -> dict[str, Declared]:
     """What a class and its bases declare."""
     found: dict[str, Declared] = {}
     for base in reversed(cls.__mro__):
         found |= vars(base).get("_stored", {})
-    return found
+    own = fields(cls) if is_dataclass(cls) else ()
+    return found | {f.name: f.metadata["stored"] for f in own if "stored" in f.metadata}
 
 
 def _unfitted(value: Any) -> Any:

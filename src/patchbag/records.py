@@ -44,9 +44,9 @@ def as_floats(a: Any) -> Any:
     return a.astype(np.float64)
 
 
-def shared(default: Any = None) -> Any:
-    """A dataclass field that all samples of a dataset have in common."""
-    return field(default=default, metadata={"shared": True})
+def shared(rule: Any, default: Any = None) -> Any:
+    """A dataclass field that all samples of a dataset have in common, with what it has to be in a model file."""
+    return field(default=default, metadata={"shared": True, "stored": rule})
 
 
 def sample_index(key: Any, n: int) -> Any:

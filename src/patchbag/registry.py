@@ -68,5 +68,5 @@ def find_class(name: str) -> type | None:
         return getattr(import_module(_FOREIGN[name]), name)
     found = getattr(patchbag, name, None) if name in dir(patchbag) else None
     # the other public classes open folders and files when they are made
-    stored = isinstance(found, type) and (hasattr(found, "get_params") or hasattr(found, "_stored"))
-    return found if stored else None
+    stored = name in _STORABLE or hasattr(found, "get_params") or hasattr(found, "_stored")
+    return found if isinstance(found, type) and stored else None

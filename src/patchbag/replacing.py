@@ -8,9 +8,10 @@ exist (a link that was planted there is not followed), brought to the disk, and 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +40,14 @@ def replacing(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[A
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def write_json(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
+    """An object of these values, which says that patchbag wrote it."""
+    from patchbag import __version__
+
+    with replacing(path) as file:
+        file.write(json.dumps({"patchbag": __version__, **values}, indent=1).encode())
 
 
 @contextlib.contextmanager

@@ -310,8 +310,8 @@ def name_room(names: Iterable[str]) -> int:
     return min(150, max(60, 16 + 7 * max(len(_short(name)) for name in names)))
 
 
-def _short(name: str, length: int = 20) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
+def _short(name: str) -> str:
+    return name if len(name) <= 20 else name[:19] + "…"
 
 
 def _strength(value: float) -> float:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Settings that a person writes (``--set``, experiment files), checked before any work is done.
 
-What a parameter may be is declared once, on its class, in scikit-learn's way (``_parameter_constraints``); ``fit``
-checks it, and so does this module, minutes earlier and with the name that the person used.
+What a parameter may be is declared once, on its class (:mod:`patchbag.parameters`, scikit-learn's
+``_parameter_constraints``); ``fit`` checks it, and so does this module, minutes earlier and with the name that the
+person used.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _check_part(owner: Any, name: str, value: Any, params: Mapping[str, Any]) ->
     elif hasattr(owner, "channels"):
         left_out = value == "drop" and last in dict(owner.channels)
     else:
-        left_out = value is None and None in getattr(owner, "_parameter_constraints", {}).get(last, [])
+        left_out = value is None and None in list(getattr(owner, "_parameter_constraints", {}).get(last, []))
     if left_out:
         return
     inside = [k.replace("__", ".") for k in params if k.startswith(f"{name}__") and _is_setting(k, params)]

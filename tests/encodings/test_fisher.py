@@ -142,8 +142,6 @@ def test_sums_of_statistics_far_from_the_origin_keep_their_fisher_vector(bags, m
     whole = collect(narrow, far.parameters_)
     expected = FisherVector().fit_transform(collect(narrow.replace(narrow.values.astype(np.float64)), far.parameters_))
     assert relative_error(FisherVector().fit(whole).transform(first + second), expected) < 1e-4
-    both = Statistics(*(np.stack(pair, axis=1) for pair in zip(first.arrays().values(), second.arrays().values())))
-    assert relative_error(FisherVector().fit(whole).transform(both.combine_cells([[1, 1]]))[:, 0], expected) < 1e-4
     together = Bags(narrow.values.astype(np.float64), [0, len(narrow.values)])
     expected = FisherVector().fit_transform(collect(together, far.parameters_))
     assert relative_error(FisherVector().fit_transform(whole.pool()), expected) < 1e-3

@@ -27,7 +27,6 @@ from patchbag import (
     make_recipe,
 )
 from patchbag.explain.heat import heat_map
-from patchbag.explain.images import linear_shares, pool_shares, process_shares
 from patchbag.explain.patches import explain_patches, explain_pool
 from patchbag.similarity.inner_product import InnerProductKernel
 from patchbag.stages import deep_fisher, fisher, pooled
@@ -99,11 +98,12 @@ def test_a_patch_says_what_the_sum_loses_without_it():
     np.testing.assert_allclose(found.parts[0].values[0], lost, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("options", [{}, {"likelihood": "probit"}, {"n_inducing": 8}])
 @pytest.mark.parametrize("steps", [[("kernel", InnerProductKernel())], []])
-def test_patches_and_rest_add_up_to_the_soft_labels_of_a_gaussian_process(steps):
+def test_patches_and_rest_add_up_to_the_soft_labels_of_a_gaussian_process(steps, options):
     bags, labels = labelled_bags()
     kernel = "precomputed" if steps else InnerProductKernel()
-    process = GaussianProcessClassifier(kernel, random_state=0)
+    process = GaussianProcessClassifier(kernel, random_state=0, **options)
     model = Pipeline([*SUMS["fisher pyramid"], *steps, ("classifier", process)]).fit(bags, labels)
     found = explain_patches(model, bags[7:8], ["class 2", "class 0"])
     assert found.classes.tolist() == ["class 2", "class 0"]
@@ -165,39 +165,15 @@ def test_what_is_no_sum_over_patches_says_so():
         explain_patches(model, bags[:1], ["dog"])
 
 
-@pytest.mark.parametrize("options", [{}, {"likelihood": "probit"}, {"n_inducing": 8}])
-def test_training_images_and_rest_add_up_to_the_soft_label(options):
-    bags, labels = labelled_bags()
-    vectors = Pipeline(SUMS["mean"]).fit_transform(bags)
-    process = GaussianProcessClassifier(InnerProductKernel(), random_state=0, **options).fit(vectors, labels)
-    shares = process_shares(process, vectors[4:5])
-    np.testing.assert_allclose(shares.scores, process.decision_function(vectors[4:5])[0], atol=TOLERANCE)
-    assert len(shares.deciding(0, 5)) == 5
-    if not options:
-        alike = labels[shares.deciding(0, 3)]
-        assert (alike == "class 0").any()
-
-
-def test_training_images_of_a_linear_classifier_are_those_of_its_dual():
-    bags, labels = labelled_bags()
-    vectors = Pipeline(SUMS["fisher pyramid"]).fit_transform(bags).astype(np.float64)
-    model = LinearClassifier("least-squares", C=1.0, random_state=0).fit(vectors, labels)
-    shares = linear_shares(model.coef_, model.intercept_, vectors, vectors[3])
-    np.testing.assert_allclose(shares.scores, model.decision_function(vectors[3:4])[0], atol=TOLERANCE)
-    signs = np.where(labels[:, None] == model.classes_, 1.0, -1.0)
-    dual = np.linalg.solve(vectors @ vectors.T + np.eye(len(vectors)), signs - signs.mean(axis=0))
-    np.testing.assert_allclose(shares.values, (vectors @ vectors[3])[:, None] * dual, atol=1e-6)
-
-
 def test_images_of_a_pool_add_up_to_its_scores():
     bags, labels = labelled_bags(3, 20, seed=3)
     learner = PoolLearner(random_state=0, n_neighbors=5).fit(MeanDescriptor().fit_transform(bags))
     for i in range(0, 60, 5):
         learner.teach([i], [labels[i]])
-    shares = pool_shares(learner, 8)
-    np.testing.assert_allclose(shares.scores, learner.beliefs_.scores()[8], atol=TOLERANCE)
-    assert shares.images[:12].tolist() == list(range(0, 60, 5))
-    taught = shares.values[12:][np.isin(shares.images[12:], range(0, 60, 5))]
+    images, values = learner.beliefs_.shares(learner.graph_.vectors[8])
+    np.testing.assert_allclose(values.sum(axis=0), learner.beliefs_.scores()[8], atol=TOLERANCE)
+    assert images[:12].tolist() == list(range(0, 60, 5))
+    taught = values[12:][np.isin(images[12:], range(0, 60, 5))]
     assert not taught.any()  # an image with a label speaks once
 
 

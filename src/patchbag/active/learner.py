@@ -31,8 +31,9 @@ for images that could not be chosen.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY
+from numbers import Real
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -45,6 +46,7 @@ from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 BATCHES = ("diverse", "per_class", "top")
@@ -54,6 +56,7 @@ DOUBTING = ("uncertainty", "margin", "entropy", "one_vs_all")
 REFERENCE = 500  # images in which "influence" looks for doubt
 
 
+@estimator
 class ActiveLearner(LabelledPool):
     """A pool of images, a Gaussian process over it, and the choice of what to label next.
 
@@ -77,46 +80,18 @@ class ActiveLearner(LabelledPool):
     1
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "criterion": [StrOptions(set(CRITERIA))],
-        "noise": [Interval(Real, 0, None, closed="neither")],
-        "batch": [StrOptions(set(BATCHES))],
-        "cold_start": [StrOptions(set(COLD_STARTS))],
-        "shortlist": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
-        "classes": ["array-like", None],
-        "missing_label": "no_validation",
-        "window": [Interval(Integral, 1, None, closed="left")],
-        "agreement": [Interval(Real, 0, 1, closed="both")],
-        "repair": ["boolean"],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        criterion: str = "uncertainty",
-        *,
-        noise: float = 1e-2,
-        batch: str = "diverse",
-        cold_start: str = "typical",
-        shortlist: int | str | None = "auto",
-        classes: Any = None,
-        missing_label: Any = np.nan,
-        window: int = 5,
-        agreement: float = 0.99,
-        repair: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.criterion = criterion
-        self.noise = noise
-        self.batch = batch
-        self.cold_start = cold_start
-        self.shortlist = shortlist
-        self.classes = classes
-        self.missing_label = missing_label
-        self.window = window
-        self.agreement = agreement
-        self.repair = repair
-        self.random_state = random_state
+    criterion: str = parameter(StrOptions(set(CRITERIA)), default="uncertainty")
+    _: KW_ONLY
+    noise: float = parameter(POSITIVE, default=1e-2)
+    batch: str = parameter(StrOptions(set(BATCHES)), default="diverse")
+    cold_start: str = parameter(StrOptions(set(COLD_STARTS)), default="typical")
+    shortlist: int | str | None = parameter(ONE_OR_MORE, StrOptions({"auto"}), None, default="auto")
+    classes: Any = parameter("array-like", None, default=None)
+    missing_label: Any = parameter(default=np.nan)
+    window: int = parameter(ONE_OR_MORE, default=5)
+    agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
+    repair: bool = parameter("boolean", default=False)
+    random_state: Any = parameter("random_state", default=None)
 
     # --- labels in -----------------------------------------------------------------------------------------------
 

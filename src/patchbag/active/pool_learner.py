@@ -22,8 +22,9 @@ to twice as much in the interval.
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -34,6 +35,7 @@ from patchbag.active.rare import LabelDistances, Turns
 from patchbag.active.representatives import GrowingClusters, representative_utilities
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.beliefs import PoolBeliefs
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
@@ -42,6 +44,7 @@ RULES = ("representative", "random", "margin")
 SIDE = 1.645  # standard deviations on each side of an interval of 90 %
 
 
+@estimator
 class PoolLearner(LabelledPool):
     """Labels of few images become labels of all images of a pool, and of new ones, with probabilities.
 
@@ -67,47 +70,25 @@ class PoolLearner(LabelledPool):
     a b c a b c
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "rule": [StrOptions(set(RULES))],
-        "power": [Interval(Real, 0, None, closed="neither")],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "classes": ["array-like", None],
-        "missing_label": "no_validation",
-        "window": [Interval(Integral, 1, None, closed="left")],
-        "agreement": [Interval(Real, 0, 1, closed="both")],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        rule: str = "representative",
-        *,
-        power: float = 0.5,
-        n_neighbors: int = 20,
-        classes: Any = None,
-        missing_label: Any = np.nan,
-        window: int = 5,
-        agreement: float = 0.99,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.rule = rule
-        self.power = power
-        self.n_neighbors = n_neighbors
-        self.classes = classes
-        self.missing_label = missing_label
-        self.window = window
-        self.agreement = agreement
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    rule: str = parameter(StrOptions(set(RULES)), default="representative")
+    _: KW_ONLY
+    power: float = parameter(POSITIVE, default=0.5)
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
+    classes: Any = parameter("array-like", None, default=None)
+    missing_label: Any = parameter(default=np.nan)
+    window: int = parameter(ONE_OR_MORE, default=5)
+    agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
+    n_jobs: int | None = parameter(Integral, None, default=None)
+    random_state: Any = parameter("random_state", default=None)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Start with a pool: vectors ``X (N, d)`` of its images, or their ImageGraph, and labels ``y (N,)``, some or
         all of them missing.
         """
         self._validate_params()
-        self.graph_ = X if isinstance(X, ImageGraph) else self._make_graph(X)
+        if not isinstance(X, ImageGraph):
+            X = ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power, n_jobs=self.n_jobs)
+        self.graph_ = X
         self.random_ = check_random_state(self.random_state)
         self.beliefs_ = PoolBeliefs(self.graph_, self.random_)
         self._clusters = GrowingClusters(self.graph_.eigenvectors, self.random_)
@@ -116,9 +97,6 @@ class PoolLearner(LabelledPool):
         self._columns: list[int] = []
         self._start(len(self.graph_), y)
         return self
-
-    def _make_graph(self, X: Any) -> ImageGraph:
-        return ImageGraph.from_vectors(X, n_neighbors=self.n_neighbors, power=self.power, n_jobs=self.n_jobs)
 
     # --- labels in -----------------------------------------------------------------------------------------------
 

@@ -7,14 +7,17 @@ Every call checks the kernel, O(N³) for a pool of N, and conditions on all labe
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from patchbag.active.learner import ActiveLearner
+from patchbag.parameters import estimator, parameter
 
 
+@estimator
 class GaussianProcessQuery(BaseEstimator):
     """The same choice without state, with the signature of scikit-activeml's query strategies.
 
@@ -25,28 +28,16 @@ class GaussianProcessQuery(BaseEstimator):
     (1,)
     """
 
-    def __init__(
-        self,
-        criterion: str = "uncertainty",
-        *,
-        noise: float = 1e-2,
-        batch: str = "diverse",
-        cold_start: str = "typical",
-        shortlist: int | str | None = "auto",
-        classes: Any = None,
-        missing_label: Any = np.nan,
-        repair: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.criterion = criterion
-        self.noise = noise
-        self.batch = batch
-        self.cold_start = cold_start
-        self.shortlist = shortlist
-        self.classes = classes
-        self.missing_label = missing_label
-        self.repair = repair
-        self.random_state = random_state
+    criterion: str = parameter(default="uncertainty")
+    _: KW_ONLY
+    noise: float = parameter(default=1e-2)
+    batch: str = parameter(default="diverse")
+    cold_start: str = parameter(default="typical")
+    shortlist: int | str | None = parameter(default="auto")
+    classes: Any = parameter(default=None)
+    missing_label: Any = parameter(default=np.nan)
+    repair: bool = parameter(default=False)
+    random_state: Any = parameter(default=None)
 
     def query(
         self, X: Any, y: Any, *, candidates: Any = None, batch_size: int = 1, return_utilities: bool = False

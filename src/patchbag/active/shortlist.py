@@ -24,6 +24,8 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from patchbag.similarity.graph.image_graph import kernel_vectors
+
 LANDMARKS = 1000
 COORDINATES = 60
 MANY = 5  # classes from which on a list is used
@@ -33,11 +35,7 @@ USED = 0.75  # share of a list that is labelled before a longer one takes its pl
 
 def spectral_coordinates(kernel: np.ndarray, n_coordinates: int = COORDINATES) -> np.ndarray:
     """(N, d) coordinates whose inner products are nearly those of ``kernel`` (N, N), largest directions first."""
-    n = len(kernel)
-    landmarks = np.sort(np.random.RandomState(0).permutation(n)[:LANDMARKS])
-    values, vectors = np.linalg.eigh(kernel[np.ix_(landmarks, landmarks)])
-    keep = np.flatnonzero(values > 1e-8 * max(values[-1], 1e-300))[-n_coordinates:][::-1]
-    return np.asarray(kernel[:, landmarks] @ (vectors[:, keep] / np.sqrt(values[keep])))
+    return kernel_vectors(kernel, LANDMARKS, n_coordinates)
 
 
 def representatives(coordinates: np.ndarray, n: int, allowed: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ averaging them supposes branches of one kind (as the papers' are).  Cost: that o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,9 +28,11 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.channels import Channels
 from patchbag.classifiers.targets import encode_labels
 from patchbag.declared import Declared, labels, steps
+from patchbag.parameters import estimator, parameter
 from patchbag.records import require_finite
 
 
+@estimator
 class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     """Average of the scores of several classifiers.
 
@@ -47,11 +50,10 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     >>> fusion.fit(Channels(orh=bags, col=colour_bags), y).predict_proba(test)                      # doctest: +SKIP
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "branches": [list],
-        "weights": ["array-like", None],
-        "scores": [StrOptions({"auto", "predict_proba", "decision_function"})],
-    }
+    branches: list[tuple[str, Any]] = parameter(list)
+    _: KW_ONLY
+    weights: Sequence[float] | None = parameter("array-like", None, default=None)
+    scores: str = parameter(StrOptions({"auto", "predict_proba", "decision_function"}), default="auto")
 
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
@@ -61,13 +63,6 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
         return _fault(values["weights"], len(values["branches_"]))
-
-    def __init__(
-        self, branches: list[tuple[str, Any]], *, weights: Sequence[float] | None = None, scores: str = "auto"
-    ) -> None:
-        self.branches = branches
-        self.weights = weights
-        self.scores = scores
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return self._get_params("branches", deep=deep)

@@ -26,8 +26,8 @@ what the left-out columns had falls to the others.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,7 +35,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.svm import SVC, LinearSVC
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
@@ -51,6 +51,7 @@ from patchbag.classifiers.targets import (
 )
 from patchbag.declared import NOT_ZERO, Declared, floats, labels, real, size
 from patchbag.device import lies_elsewhere, like, product, to_host
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
@@ -117,6 +118,7 @@ def leave_out_columns(X: np.ndarray, train: np.ndarray, test: np.ndarray, shares
     return [(part - mean) / deviation for part in parts]
 
 
+@estimator
 class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Linear classifier with calibrated probabilities.
 
@@ -142,14 +144,13 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     array(['a'], dtype='<U1')
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "model": [StrOptions(set(DUAL))],
-        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "rows": [StrOptions({"vectors", "similarities", "shares"})],
-        "folds": FOLDS,
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    model: str = parameter(StrOptions(set(DUAL)), default="svm")
+    _: KW_ONLY
+    C: float | str = parameter(POSITIVE, StrOptions({"auto"}), default="auto")
+    rows: str = parameter(StrOptions({"vectors", "similarities", "shares"}), default="vectors")
+    folds: int | str = parameter(*FOLDS, default="auto")
+    max_iter: int = parameter(ONE_OR_MORE, default=MAX_ITER)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
@@ -166,23 +167,6 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     means_: np.ndarray | None = None  # models of version 0.1 have none
     less_: np.ndarray | None = None
     deviation_: np.ndarray | None = None
-
-    def __init__(
-        self,
-        model: str = "svm",
-        *,
-        C: float | str = "auto",
-        rows: str = "vectors",
-        folds: int | str = "auto",
-        max_iter: int = MAX_ITER,
-        random_state: Any = None,
-    ) -> None:
-        self.model = model
-        self.C = C
-        self.rows = rows
-        self.folds = folds
-        self.max_iter = max_iter
-        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

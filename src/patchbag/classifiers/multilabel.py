@@ -7,17 +7,17 @@ trained on the rest, rank the validation images best by mean average precision.
 
 from __future__ import annotations
 
-from numbers import Real
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, _fit_context
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.linear import C_GRID, svm_dual
 from patchbag.declared import Declared, floats, real
 from patchbag.metrics import average_precision
+from patchbag.parameters import POSITIVE, estimator, parameter
 
 
 def train_machines(gram: np.ndarray, truth: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray]:
@@ -44,6 +44,7 @@ def choose_C(gram: np.ndarray, truth: np.ndarray, validation: np.ndarray) -> flo
     return max(C_GRID, key=quality)
 
 
+@estimator
 class MultilabelSVM(BaseEstimator):
     """A linear SVM per class.
 
@@ -57,20 +58,15 @@ class MultilabelSVM(BaseEstimator):
     coef_ (C, d), intercept_ (C,), C_
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), None],
-        "validation": ["array-like", None],
-    }
+    C: float | None = parameter(POSITIVE, None, default=None)
+    _: KW_ONLY
+    validation: Any = parameter("array-like", None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "coef_": floats("C", "d"),
         "intercept_": floats("C"),
         "C_": real(low=0),
     }
-
-    def __init__(self, C: float | None = None, *, validation: Any = None) -> None:
-        self.C = C
-        self.validation = validation
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:

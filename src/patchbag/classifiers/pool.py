@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.beliefs import PoolBeliefs
@@ -20,11 +19,13 @@ from patchbag.classifiers.confidence.class_means import class_shares, mean_norms
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.declared import Declared, floats, labels, real, size
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.similarity.graph.choice import known_labels, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
 
 
+@estimator
 class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Linear classifier of vectors, taught by few labels and by all images.
 
@@ -47,11 +48,10 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """
 
     takes_unlabelled = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "power": [Interval(Real, 0, None, closed="neither")],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    _: KW_ONLY
+    power: float = parameter(POSITIVE, default=1.0)
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
@@ -62,11 +62,6 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "less_": floats("C", low=0),
         "n_features_in_": size("d"),
     }
-
-    def __init__(self, *, power: float = 1.0, n_neighbors: int = 20, random_state: Any = None) -> None:
-        self.power = power
-        self.n_neighbors = n_neighbors
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:

@@ -36,8 +36,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -54,6 +55,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a_class, one_versus_rest
 from patchbag.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
 from patchbag.device import to_host
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 
@@ -91,6 +93,7 @@ def replace_diagonal(X: np.ndarray) -> np.ndarray:
     return X
 
 
+@estimator
 class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     """L1-regularised logistic regression on rows of similarities, with λ chosen by cross-validation.
 
@@ -113,17 +116,16 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     kept_ : (p,) bool, the training images that any class needs;  n_kept_ : their number
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "penalty": [Interval(Real, 0, None, closed="neither"), None],
-        "multinomial": ["boolean"],
-        "scale": [StrOptions({"columns", "global"}), None],
-        "ignore_self": ["boolean"],
-        "cv": [Interval(Integral, 2, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-    }
+    penalty: float | None = parameter(POSITIVE, None, default=None)
+    _: KW_ONLY
+    multinomial: bool = parameter("boolean", default=False)
+    scale: str | None = parameter(StrOptions({"columns", "global"}), None, default="columns")
+    ignore_self: bool = parameter("boolean", default=False)
+    cv: int = parameter(Interval(Integral, 2, None, closed="left"), default=3)
+    tol: float = parameter(POSITIVE, default=1e-3)
+    max_iter: int = parameter(ONE_OR_MORE, default=200)
+    n_jobs: int | None = parameter(Integral, None, default=None)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
@@ -140,29 +142,6 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
         "n_kept_": integer(low=0, optional=True),
     }
     _check_stored = staticmethod(one_machine_a_class)
-
-    def __init__(
-        self,
-        penalty: float | None = None,
-        *,
-        multinomial: bool = False,
-        scale: str | None = "columns",
-        ignore_self: bool = False,
-        cv: int = 3,
-        tol: float = 1e-3,
-        max_iter: int = 200,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.penalty = penalty
-        self.multinomial = multinomial
-        self.scale = scale
-        self.ignore_self = ignore_self
-        self.cv = cv
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:

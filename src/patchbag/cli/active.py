@@ -11,26 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from patchbag.cli import screen
+from patchbag.cli import options, screen
 from patchbag.cli.files import check_outputs, describe_images, machine
-from patchbag.cli.options import (
-    CacheOption,
-    ChannelsOption,
-    FeaturesOption,
-    ForceOption,
-    FrameOption,
-    JobsOption,
-    PixelsOption,
-    RecipeOption,
-    SeedOption,
-    SetOption,
-    app,
-    make_categorizer,
-    settings_to_blame,
-)
 
 
-@app.command()
+@options.app.command()
 def active(
     folder: Annotated[
         Path,
@@ -39,8 +24,8 @@ def active(
     labels: Annotated[
         Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
     ] = None,
-    recipe: RecipeOption = "deep-pool",
-    features: FeaturesOption = None,
+    recipe: options.RecipeOption = "deep-pool",
+    features: options.FeaturesOption = None,
     criterion: Annotated[
         str,
         typer.Option(
@@ -71,14 +56,14 @@ def active(
         str, typer.Option(help="How the terminal shows the image: auto, kitty, iterm, sixel, blocks or none.")
     ] = "auto",
     open_viewer: Annotated[bool, typer.Option("--open", help="Open each image with the system's viewer, too.")] = False,
-    settings: SetOption = None,
-    jobs: JobsOption = -1,
-    cache: CacheOption = True,
-    max_pixels: PixelsOption = None,
-    frame: FrameOption = None,
-    channels: ChannelsOption = None,
-    seed: SeedOption = 0,
-    force: ForceOption = False,
+    settings: options.SetOption = None,
+    jobs: options.JobsOption = -1,
+    cache: options.CacheOption = True,
+    max_pixels: options.PixelsOption = None,
+    frame: options.FrameOption = None,
+    channels: options.ChannelsOption = None,
+    seed: options.SeedOption = 0,
+    force: options.ForceOption = False,
 ) -> None:
     """Label images in the order in which it helps most, or simulate how much that saves."""
     from patchbag.active import CRITERIA, RULES, ActiveLearner, PoolLearner
@@ -95,9 +80,9 @@ def active(
     on_graph = criterion in RULES[:2]
     if not on_graph and criterion not in CRITERIA:
         raise ValueError(f"--criterion must be one of {', '.join((RULES[0], *CRITERIA))}; got {criterion!r}")
-    categorizer = make_categorizer(recipe, features, settings, seed)
+    categorizer = options.make_categorizer(recipe, features, settings, seed)
     parts = ["--recipe", recipe, *(["--features", features] if features else [])]
-    options = " " + shlex.join([*parts, *(part for setting in settings or [] for part in ("--set", setting))])
+    chosen = " " + shlex.join([*parts, *(part for setting in settings or [] for part in ("--set", setting))])
     book = LabelFile.open(labels or folder / "labels.csv")
     if simulate:
         if move:
@@ -113,10 +98,10 @@ def active(
             one = "an image that had a label into the folder of its class"
             screen.result(f"moved {one if moved == 1 else several}")
             if all(label is not None for label in images.labels.tolist()):
-                screen.result(dialogue.next_step(images, book.path, move, options))
+                screen.result(dialogue.next_step(images, book.path, move, chosen))
                 return
     images = images.labelled() if simulate else dialogue.check_pool(images)
-    with machine(jobs, cache, seed), settings_to_blame(settings):
+    with machine(jobs, cache, seed), options.settings_to_blame(settings):
         pipeline = categorizer.pipeline()
         described = describe_images(images, pipeline["features"])
         images = images[described.kept]
@@ -155,4 +140,4 @@ def active(
     left = sum(label is None for label in images.labels.tolist())
     new = f"{given} new label{'' if given == 1 else 's'}"
     screen.result(f"{new}, {left} of {len(images)} images without one; see {book.path}")
-    screen.result(dialogue.next_step(images, book.path, move, options))
+    screen.result(dialogue.next_step(images, book.path, move, chosen))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sqlite3
@@ -15,39 +14,20 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from patchbag.cli import screen
+from patchbag.cli import options, screen
 from patchbag.cli.files import check_outputs, describe_labelled, machine
-from patchbag.cli.options import (
-    CacheOption,
-    ChannelsOption,
-    ClusterOption,
-    DeviceOption,
-    FeaturesOption,
-    FolderArgument,
-    ForceOption,
-    FrameOption,
-    JobsOption,
-    LabelsOption,
-    PixelsOption,
-    RecipeOption,
-    SeedOption,
-    SetOption,
-    app,
-    make_categorizer,
-    settings_to_blame,
-)
 
 
-@app.command()
+@options.app.command()
 def train(
-    folder: FolderArgument,
+    folder: options.FolderArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path("model.patchbag"),
-    labels: LabelsOption = None,
-    recipe: RecipeOption = "auto",
-    features: FeaturesOption = None,
-    settings: SetOption = None,
-    jobs: JobsOption = -1,
-    cluster: ClusterOption = None,
+    labels: options.LabelsOption = None,
+    recipe: options.RecipeOption = "auto",
+    features: options.FeaturesOption = None,
+    settings: options.SetOption = None,
+    jobs: options.JobsOption = -1,
+    cluster: options.ClusterOption = None,
     stream: Annotated[
         bool,
         typer.Option(
@@ -56,29 +36,29 @@ def train(
             "temporary file. With recipes such as fisher, words or deep-fisher.",
         ),
     ] = False,
-    device: DeviceOption = "cpu",
-    cache: CacheOption = True,
-    max_pixels: PixelsOption = None,
-    frame: FrameOption = None,
-    channels: ChannelsOption = None,
-    seed: SeedOption = 0,
-    force: ForceOption = False,
+    device: options.DeviceOption = "cpu",
+    cache: options.CacheOption = True,
+    max_pixels: options.PixelsOption = None,
+    frame: options.FrameOption = None,
+    channels: options.ChannelsOption = None,
+    seed: options.SeedOption = 0,
+    force: options.ForceOption = False,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
     from patchbag.collection import open_collection
     from patchbag.recipes import recommended
 
-    categorizer = make_categorizer(recipe, features, settings, seed)
+    categorizer = options.make_categorizer(recipe, features, settings, seed)
     check_outputs(output, replaced=True, force=force)
     found = open_collection(folder, labels)
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
-        categorizer = make_categorizer(recipe, features, settings, seed)
+        categorizer = options.make_categorizer(recipe, features, settings, seed)
     if stream:
         from patchbag.streaming import require_streamable
 
         require_streamable(categorizer)
-    with machine(jobs, cache and not stream, device=device, cluster=cluster), settings_to_blame(settings):
+    with machine(jobs, cache and not stream, device=device, cluster=cluster), options.settings_to_blame(settings):
         if stream:
             images = train_streamed(found, categorizer)
         else:
@@ -110,12 +90,12 @@ def train_streamed(found: Any, categorizer: Any) -> Any:
     return images[made.kept]
 
 
-@app.command()
+@options.app.command()
 def evaluate(
-    folder: FolderArgument,
-    labels: LabelsOption = None,
-    recipe: RecipeOption = "auto",
-    features: FeaturesOption = None,
+    folder: options.FolderArgument,
+    labels: options.LabelsOption = None,
+    recipe: options.RecipeOption = "auto",
+    features: options.FeaturesOption = None,
     train_per_class: Annotated[
         int | None,
         typer.Option(
@@ -127,19 +107,19 @@ def evaluate(
     pool: Annotated[
         bool, typer.Option("--pool", help="Test images teach without their labels, where a recipe learns from such.")
     ] = False,
-    seed: SeedOption = 0,
-    settings: SetOption = None,
+    seed: options.SeedOption = 0,
+    settings: options.SetOption = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Write every figure to this JSON file.")
     ] = None,
     report: Annotated[Path, typer.Option(help="The HTML report to write.")] = Path("patchbag-report.html"),
-    jobs: JobsOption = -1,
-    device: DeviceOption = "cpu",
-    cache: CacheOption = True,
-    max_pixels: PixelsOption = None,
-    frame: FrameOption = None,
-    channels: ChannelsOption = None,
-    force: ForceOption = False,
+    jobs: options.JobsOption = -1,
+    device: options.DeviceOption = "cpu",
+    cache: options.CacheOption = True,
+    max_pixels: options.PixelsOption = None,
+    frame: options.FrameOption = None,
+    channels: options.ChannelsOption = None,
+    force: options.ForceOption = False,
 ) -> None:
     """Measure a recipe on a folder: accuracy over random splits, and an HTML report."""
     from patchbag.collection import open_collection
@@ -147,11 +127,11 @@ def evaluate(
     from patchbag.experiments.journal import Journal
     from patchbag.protocol import PerClassSplit, half_of_smallest
 
-    categorizer = make_categorizer(recipe, features, settings, seed)
+    categorizer = options.make_categorizer(recipe, features, settings, seed)
     if pool and not categorizer.takes_unlabelled:
         raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
     check_outputs(json_path, report, force=force)
-    with machine(jobs, cache, device=device), settings_to_blame(settings):
+    with machine(jobs, cache, device=device), options.settings_to_blame(settings):
         started = time.perf_counter()
         found = open_collection(folder, labels)
         if train_per_class is not None:  # before minutes of describing, which can only leave images out
@@ -163,9 +143,9 @@ def evaluate(
         cv = PerClassSplit(train_per_class or half_of_smallest(truth), n_splits=splits, random_state=seed)
         journal = Journal(journal_of(folder) if cache else None)
         with screen.working("starting") as tell:
-            options = {"cv": cv, "seed": seed, "names": images.paths, "progress": tell, "pool": pool}
+            chosen = {"cv": cv, "seed": seed, "names": images.paths, "progress": tell, "pool": pool}
             try:
-                result = run(categorizer, described.bags, truth, journal=journal, **options)
+                result = run(categorizer, described.bags, truth, journal=journal, **chosen)
             except KeyboardInterrupt:
                 if journal.path is not None and len(journal):
                     screen.say("the splits that are done are kept; the same command goes on from there")
@@ -228,17 +208,14 @@ def print_evaluation(result: Any) -> None:
 
 def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, report: Path, title: str) -> None:
     """The JSON file and the report; if one cannot be written, the other is, and then the error is raised."""
-    from patchbag import __version__
-    from patchbag.replacing import replacing
+    from patchbag.replacing import write_json
     from patchbag.report import write_report
 
     problem: OSError | None = None
     if json_path is not None:
-        data = result.to_json()
-        data["left_out"] = [{"image": f.name, "reason": f.message} for f in failures]
+        left_out = [{"image": f.name, "reason": f.message} for f in failures]
         try:
-            with replacing(json_path) as file:
-                file.write(json.dumps({"patchbag": __version__, **data}, indent=1).encode(errors="backslashreplace"))
+            write_json(json_path, result.to_json() | {"left_out": left_out})
         except OSError as error:
             problem = error
     screen.result(f"report: {write_report(result, report, title, failures)}")

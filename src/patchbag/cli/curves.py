@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from patchbag import __version__
 from patchbag.active.simulation import LearningCurves, simulate
-from patchbag.replacing import replacing
+from patchbag.replacing import write_json
 
 
 def learning_curves(
@@ -92,7 +90,5 @@ def write_curves(curves: LearningCurves, stem: str | os.PathLike[str], title: st
         }
         for name, scores in curves.scores.items()
     }
-    whole = {"patchbag": __version__, "title": title, "n_labels": curves.n_labels.tolist(), "curves": data}
-    with replacing(data_path) as file:
-        file.write(json.dumps(whole, indent=1).encode())
+    write_json(data_path, {"title": title, "n_labels": curves.n_labels.tolist(), "curves": data})
     return plot_path, data_path

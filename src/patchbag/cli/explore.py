@@ -11,20 +11,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from patchbag.cli import screen
+from patchbag.cli import options, screen
 from patchbag.cli.files import check_output_folder, check_outputs, machine
-from patchbag.cli.options import (
-    CacheOption,
-    DeviceOption,
-    ForceOption,
-    JobsOption,
-    PixelsOption,
-    RecipeOption,
-    app,
-)
 
 
-@app.command()
+@options.app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Show the parameters of this recipe.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All parameters, not only those that matter most.")] = False,
@@ -72,12 +63,12 @@ def recipes(
         screen.say(f"and {len(own) - len(shown)} more: patchbag recipes {name} --all", "dim")
 
 
-@app.command()
+@options.app.command()
 def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the pictures, the model and the report.")
     ] = Path("patchbag-demo"),
-    recipe: RecipeOption = "auto",
+    recipe: options.RecipeOption = "auto",
 ) -> None:
     """Run the whole path on photographs that come with the installed packages, in under a minute."""
     from patchbag.categorizer import Categorizer
@@ -93,7 +84,7 @@ def demo(
     screen.say(f"{time.perf_counter() - started:.0f} s", "dim")
 
 
-@app.command()
+@options.app.command()
 def reproduce(
     experiment: Annotated[
         str | None, typer.Argument(help="Name such as liu2010/scene15, or a TOML file; without it, a list.")
@@ -107,11 +98,11 @@ def reproduce(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the JSON file and the plot.")] = Path(
         "results"
     ),
-    jobs: JobsOption = -1,
-    device: DeviceOption = "cpu",
-    cache: CacheOption = True,
-    max_pixels: PixelsOption = None,
-    force: ForceOption = False,
+    jobs: options.JobsOption = -1,
+    device: options.DeviceOption = "cpu",
+    cache: options.CacheOption = True,
+    max_pixels: options.PixelsOption = None,
+    force: options.ForceOption = False,
 ) -> None:
     """Run a published experiment and print our figures beside the published ones.
 
@@ -158,7 +149,7 @@ def reproduce(
     journal.remove()
 
 
-@app.command("cache")
+@options.app.command("cache")
 def cache_command(
     clear: Annotated[bool, typer.Option("--clear", help="Delete the stored features.")] = False,
 ) -> None:

@@ -21,18 +21,8 @@ from typing import IO, Annotated, Any
 import typer
 from rich.table import Table
 
-from patchbag.cli import screen
+from patchbag.cli import options, screen
 from patchbag.cli.files import check_output_folder, check_outputs, machine, say_how_read
-from patchbag.cli.options import (
-    CacheOption,
-    ChannelsOption,
-    DeviceOption,
-    ForceOption,
-    FrameOption,
-    JobsOption,
-    PixelsOption,
-    app,
-)
 
 BLOCK = 64
 UNLIKE = "unlike anything seen"
@@ -42,7 +32,7 @@ Answer = dict[str, Any]
 Emit = Callable[[Answer], None]
 
 
-@app.command()
+@options.app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
     images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
@@ -67,13 +57,13 @@ def predict(
         typer.Option(help="Copy every image into the sub-folder of its class in this folder; an undo file lists them."),
     ] = None,
     link: Annotated[bool, typer.Option("--link", help="With --sort-into: links in place of copies.")] = False,
-    jobs: JobsOption = -1,
-    device: DeviceOption = "cpu",
-    cache: CacheOption = True,
-    max_pixels: PixelsOption = None,
-    frame: FrameOption = None,
-    channels: ChannelsOption = None,
-    force: ForceOption = False,
+    jobs: options.JobsOption = -1,
+    device: options.DeviceOption = "cpu",
+    cache: options.CacheOption = True,
+    max_pixels: options.PixelsOption = None,
+    frame: options.FrameOption = None,
+    channels: options.ChannelsOption = None,
+    force: options.ForceOption = False,
 ) -> None:
     """Say what is in images, and how sure that is."""
     import numpy as np
@@ -281,7 +271,7 @@ def undo_rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(f))
 
 
-@app.command()
+@options.app.command()
 def undo(
     folder: Annotated[Path, typer.Argument(help="A folder that 'patchbag predict --sort-into' has filled.")],
 ) -> None:
@@ -309,7 +299,7 @@ def undo(
     screen.result(f"{folder}: removed {files}" + (f", kept {kept} that are not copies any more" if kept else ""))
 
 
-@app.command()
+@options.app.command()
 def info(model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")]) -> None:
     """Show what a model is: its recipe, its classes, and what it has learned."""
     from patchbag.categorizer import Categorizer

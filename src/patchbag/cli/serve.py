@@ -9,23 +9,11 @@ from typing import Annotated
 
 import typer
 
-from patchbag.cli import screen
+from patchbag.cli import options, screen
 from patchbag.cli.files import machine
-from patchbag.cli.options import (
-    CacheOption,
-    FeaturesOption,
-    JobsOption,
-    PixelsOption,
-    RecipeOption,
-    SeedOption,
-    SetOption,
-    app,
-    make_categorizer,
-    parse_settings,
-)
 
 
-@app.command()
+@options.app.command()
 def serve(
     folder: Annotated[Path, typer.Argument(help="Folder of images, sorted into sub-folders or not.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8123,
@@ -36,13 +24,13 @@ def serve(
     db: Annotated[
         str | None, typer.Option(metavar="URL", help="Database of the labels; default: a file in FOLDER/.patchbag.")
     ] = None,
-    recipe: RecipeOption = "deep-pool",
-    features: FeaturesOption = None,
-    settings: SetOption = None,
-    jobs: JobsOption = -1,
-    cache: CacheOption = True,
-    max_pixels: PixelsOption = None,
-    seed: SeedOption = 0,
+    recipe: options.RecipeOption = "deep-pool",
+    features: options.FeaturesOption = None,
+    settings: options.SetOption = None,
+    jobs: options.JobsOption = -1,
+    cache: options.CacheOption = True,
+    max_pixels: options.PixelsOption = None,
+    seed: options.SeedOption = 0,
 ) -> None:
     """Sort, label, search and check a folder of images in the browser."""
     from patchbag.page.describing import prepare
@@ -54,14 +42,16 @@ def serve(
     from patchbag.page.safety import HERE, new_token
     from patchbag.page.session import Page
 
-    make_categorizer(recipe, features, settings, seed)  # a name that is none is said before anything is opened
+    options.make_categorizer(recipe, features, settings, seed)  # a name that is none is said before anything is opened
     names = None if features is None else features.split(",")
     with machine(jobs, cache, seed):
         listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         port = listening.getsockname()[1]
-        page = Page(folder, db, recipe=recipe, features=names, settings=parse_settings(settings), seed=seed, jobs=jobs)
+        page = Page(
+            folder, db, recipe=recipe, features=names, settings=options.parse_settings(settings), seed=seed, jobs=jobs
+        )
         for remark in page.remarks:
             screen.say(remark, "yellow")
         token = hashed = None

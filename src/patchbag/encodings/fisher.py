@@ -25,7 +25,7 @@ Cost: a few operations for each of the K·D statistics; on a CUDA GPU in one ker
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -34,6 +34,7 @@ from patchbag.encodings import fisher_triton
 from patchbag.encodings.base import SomeOf, StatisticsTransformer
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import estimator, parameter
 
 
 def fisher_vector(
@@ -78,6 +79,7 @@ def _flat(xp: Any, a: Any) -> Any:
     return xp.reshape(a, (*a.shape[:-2], a.shape[-2] * a.shape[-1]))
 
 
+@estimator
 class FisherVector(StatisticsTransformer):
     """Fisher vectors of bags under the universal mixture.
 
@@ -94,10 +96,7 @@ class FisherVector(StatisticsTransformer):
     """
 
     uses_moments = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"blocks": [SomeOf({"weights", "means", "variances"})]}
-
-    def __init__(self, blocks: Sequence[str] = ("means", "variances")) -> None:
-        self.blocks = blocks
+    blocks: Sequence[str] = parameter(SomeOf({"weights", "means", "variances"}), default=("means", "variances"))
 
     def _encode(self, statistics: Statistics) -> Any:
         return fisher_vector(statistics.s0, statistics.s1, statistics.s2, self.universal_, self.blocks)

@@ -33,14 +33,12 @@ cinbis2012.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numba import njit, prange
 from scipy.special import digamma as _digamma
-from sklearn.utils._param_validation import Interval
 
 from patchbag.declared import Declared, Many, Part, integer, real
 from patchbag.device import lies_elsewhere, to_host
@@ -49,6 +47,7 @@ from patchbag.encodings.base import SomeOf, StatisticsTransformer
 from patchbag.encodings.latent_mixture import LatentPrior, fit_prior, posterior_entry
 from patchbag.encodings.polya import polya_gradient
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma_from_log, log_positive
 
@@ -134,6 +133,7 @@ def starting_prior(s0: np.ndarray, universal: Any, models: int) -> LatentPrior:
     return LatentPrior(np.tile(shares * len(shares), (models, 1)), means, ones, 4.0 * ones, 4.0 * variances)
 
 
+@estimator
 class LatentFisherVector(StatisticsTransformer):
     """Fisher vectors of a latent Gaussian mixture, from statistics alone.
 
@@ -154,33 +154,17 @@ class LatentFisherVector(StatisticsTransformer):
     uses_moments = True
     learns = True
     stays = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "blocks": [SomeOf(set(BLOCKS))],
-        "count_scale": [Interval(Real, 0, None, closed="neither")],
-        "per_cell": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-    }
+    blocks: Sequence[str] = parameter(SomeOf(set(BLOCKS)), default=BLOCKS)
+    count_scale: float = parameter(POSITIVE, default=1.0)
+    per_cell: bool = parameter("boolean", default=True)
+    max_iter: int = parameter(ONE_OR_MORE, default=100)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "prior_": Part("LatentPrior", P="P", K="K", D="D"),
         "free_energy_": Many(real(finite=False), optional=True),
         "n_iter_": integer(optional=True),
     }
-
-    def __init__(
-        self,
-        blocks: Sequence[str] = BLOCKS,
-        count_scale: float = 1.0,
-        per_cell: bool = True,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-    ):
-        self.blocks = blocks
-        self.count_scale = count_scale
-        self.per_cell = per_cell
-        self.max_iter = max_iter
-        self.tol = tol
 
     def _fit(self, statistics: Statistics, start: LatentPrior | None = None) -> None:
         s1, s2 = statistics.s1, statistics.s2

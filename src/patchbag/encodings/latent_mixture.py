@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -47,7 +47,7 @@ from scipy.special import digamma as _digamma
 from scipy.special import gammaln, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from patchbag.declared import NOT_ZERO, Declared, floats
+from patchbag.declared import NOT_ZERO, floats, stored
 from patchbag.device import lies_elsewhere, to_host
 from patchbag.encodings import latent_dense
 from patchbag.encodings.base import pool_cells
@@ -64,18 +64,11 @@ SMALLEST_BETA = 1e-6
 class LatentPrior:
     """Hyper-parameters of P latent mixtures, one a cell or one in all: ``alpha (P, K)``, the others ``(P, K, D)``."""
 
-    alpha: np.ndarray
-    m: np.ndarray
-    beta: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
-    _stored: ClassVar[dict[str, Declared]] = {
-        "alpha": floats("P", "K", low=NOT_ZERO),
-        "m": floats("P", "K", "D"),
-        "beta": floats("P", "K", "D", low=NOT_ZERO),
-        "a": floats("P", "K", "D", low=NOT_ZERO),
-        "b": floats("P", "K", "D", low=NOT_ZERO),
-    }
+    alpha: np.ndarray = stored(floats("P", "K", low=NOT_ZERO))
+    m: np.ndarray = stored(floats("P", "K", "D"))
+    beta: np.ndarray = stored(floats("P", "K", "D", low=NOT_ZERO))
+    a: np.ndarray = stored(floats("P", "K", "D", low=NOT_ZERO))
+    b: np.ndarray = stored(floats("P", "K", "D", low=NOT_ZERO))
 
 
 def posterior(s0: Any, s1: Any, s2: Any, prior: LatentPrior) -> tuple[np.ndarray, ...]:

@@ -40,7 +40,7 @@ digamma for each.  Citation keys: cinbis2012; Blei, Ng & Jordan, *Latent Dirichl
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,6 +54,7 @@ from patchbag.encodings.conjugate import fit_polya
 from patchbag.encodings.polya import polya_shift
 from patchbag.encodings.topics import dot, fit_plsa, topic_counts
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_njit
 from patchbag.special import digamma, exp_nonpositive, exp_single, split_exp_digamma
 
@@ -223,6 +224,7 @@ def _encode(counts, alpha, eta, eta_totals, base, max_iter, tol, out):
         _encode_image(counts[i], alpha, eta, eta_totals, base, max_iter, tol, out[i])
 
 
+@estimator
 class LDAFisherVector(StatisticsTransformer):
     """Fisher encoding of word counts under latent Dirichlet allocation.
 
@@ -244,45 +246,21 @@ class LDAFisherVector(StatisticsTransformer):
     """
 
     learns = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_topics": [Interval(Integral, 1, None, closed="left")],
-        "count_scale": [Interval(Real, 0, None, closed="neither")],
-        "per_cell": ["boolean"],
-        "n_rounds": [Interval(Integral, 0, None, closed="left")],
-        "max_inference": [Interval(Integral, 1, 10_000, closed="both")],
-        "inference_tol": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    n_topics: int = parameter(ONE_OR_MORE, default=2)
+    count_scale: float = parameter(POSITIVE, default=1.0)
+    per_cell: bool = parameter("boolean", default=True)
+    n_rounds: int = parameter(ZERO_OR_MORE, default=0)
+    max_inference: int = parameter(Interval(Integral, 1, 10_000, closed="both"), default=100)
+    inference_tol: float = parameter(NOT_NEGATIVE, default=1e-3)
+    max_iter: int = parameter(ONE_OR_MORE, default=500)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "alpha_": floats("P", "T", low=NOT_ZERO),
         "eta_": floats("P", "T", "K", low=NOT_ZERO),
         "seen_": booleans("P", "K", optional=True),
     }
-
-    def __init__(
-        self,
-        n_topics: int = 2,
-        count_scale: float = 1.0,
-        per_cell: bool = True,
-        n_rounds: int = 0,
-        max_inference: int = 100,
-        inference_tol: float = 1e-3,
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_topics = n_topics
-        self.count_scale = count_scale
-        self.per_cell = per_cell
-        self.n_rounds = n_rounds
-        self.max_inference = max_inference
-        self.inference_tol = inference_tol
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
 
     def _fit(self, statistics: Statistics) -> None:
         rng, scale = check_random_state(self.random_state), float(self.count_scale)

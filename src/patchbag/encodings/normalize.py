@@ -21,18 +21,18 @@ keeps the length of an image at most one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Declared, Either, Shape, floats
 from patchbag.device import like, to_host
 from patchbag.encodings.base import SomeOf
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 
 COLUMNS = 4096  # dimensions that are looked at in double precision at a time
@@ -63,6 +63,7 @@ def intra_normalize(x: Any, n_blocks: int) -> Any:
     return xp.reshape(l2_normalize(xp.reshape(x, (*x.shape[:-1], n_blocks, -1))), x.shape)
 
 
+@estimator
 class Normalizer(TransformerMixin, BaseEstimator):
     """Normalisation steps and the concatenation of spatial cells.
 
@@ -81,11 +82,12 @@ class Normalizer(TransformerMixin, BaseEstimator):
     array([[ 0.8, -0.6]])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "steps": [SomeOf({"whiten", "power", "l2", "idf", "intra"}, least=0)],
-        "exponent": [Interval(Real, 0, None, closed="neither")],
-        "n_blocks": [Interval(Integral, 1, None, closed="left"), None],
-    }
+    steps: Sequence[str] = parameter(
+        SomeOf({"whiten", "power", "l2", "idf", "intra"}, least=0), default=("power", "l2")
+    )
+    _: KW_ONLY
+    exponent: float = parameter(POSITIVE, default=0.5)
+    n_blocks: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "shape_": Either((Shape(("width",)), Shape(("cells", "width")))),
@@ -93,13 +95,6 @@ class Normalizer(TransformerMixin, BaseEstimator):
         "scale_": Either((floats("width"), floats("cells", "width")), optional=True),
         "idf_": Either((floats("width"), floats("cells", "width")), optional=True),
     }
-
-    def __init__(
-        self, steps: Sequence[str] = ("power", "l2"), *, exponent: float = 0.5, n_blocks: int | None = None
-    ) -> None:
-        self.steps = steps
-        self.exponent = exponent
-        self.n_blocks = n_blocks
 
     def fit(self, X: Any, y: Any = None) -> Self:
         self.fit_transform(X)

@@ -38,18 +38,17 @@ Cost: two digammas for each non-zero count and two for each image.  Citation key
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
 from scipy.special import digamma as _digamma
-from sklearn.utils._param_validation import Interval
 
 from patchbag.declared import NOT_ZERO, Declared, Either, booleans, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells
 from patchbag.encodings.conjugate import LARGEST, fit_polya
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma
 
@@ -107,6 +106,7 @@ def discount_curve(alpha: float, counts: Any) -> np.ndarray:
     return increments / increments.max()
 
 
+@estimator
 class PolyaVector(StatisticsTransformer):
     """Bag of words with burstiness discounted by a Pólya model.
 
@@ -130,23 +130,15 @@ class PolyaVector(StatisticsTransformer):
     """
 
     learns = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "count_scale": [Interval(Real, 0, None, closed="neither")],
-        "per_cell": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-    }
+    count_scale: float = parameter(POSITIVE, default=1.0)
+    per_cell: bool = parameter("boolean", default=True)
+    max_iter: int = parameter(ONE_OR_MORE, default=200)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "alpha_": Either((floats("K", low=NOT_ZERO), floats("C", "K", low=NOT_ZERO))),
         "seen_": Either((booleans("K"), booleans("C", "K")), optional=True),
     }
-
-    def __init__(self, count_scale: float = 1.0, per_cell: bool = True, max_iter: int = 200, tol: float = 1e-6):
-        self.count_scale = count_scale
-        self.per_cell = per_cell
-        self.max_iter = max_iter
-        self.tol = tol
 
     def _fit(self, statistics: Statistics) -> None:
         pooled = pool_cells(statistics.s0, self.per_cell)

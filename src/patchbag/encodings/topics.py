@@ -36,17 +36,16 @@ by probabilistic latent semantic analysis*, 2001.
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
 
 from patchbag.declared import Declared, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells, unpool_cells
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_njit
 from patchbag.special import log_positive
 
@@ -206,6 +205,7 @@ def plsa_gradient(soft_counts: np.ndarray, mixing: np.ndarray, pi: np.ndarray) -
     return np.concatenate([shares, words.reshape(len(words), -1)], axis=1)
 
 
+@estimator
 class PLSAFisherVector(StatisticsTransformer):
     """Fisher encoding of word counts under PLSA topics.
 
@@ -223,32 +223,16 @@ class PLSAFisherVector(StatisticsTransformer):
     """
 
     learns = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_topics": [Interval(Integral, 1, None, closed="left")],
-        "per_cell": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    n_topics: int = parameter(ONE_OR_MORE, default=2)
+    per_cell: bool = parameter("boolean", default=True)
+    max_iter: int = parameter(ONE_OR_MORE, default=500)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-6)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "topics_": floats("P", "T", "K", low=0),
         "mixing_": floats("P", "T", low=0),
     }
-
-    def __init__(
-        self,
-        n_topics: int = 2,
-        per_cell: bool = True,
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_topics = n_topics
-        self.per_cell = per_cell
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
 
     def _fit(self, statistics: Statistics) -> None:
         rng = check_random_state(self.random_state)

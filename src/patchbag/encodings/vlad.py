@@ -11,12 +11,13 @@ companions.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from array_api_compat import array_namespace, device
 
 from patchbag.encodings.base import StatisticsTransformer
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import estimator, parameter
 
 
 def residual_sums(s0: Any, s1: Any, means: Any, mass: bool = False) -> Any:
@@ -30,6 +31,7 @@ def residual_sums(s0: Any, s1: Any, means: Any, mass: bool = False) -> Any:
     return xp.reshape(residuals, (*residuals.shape[:-2], residuals.shape[-2] * residuals.shape[-1]))
 
 
+@estimator
 class VLAD(StatisticsTransformer):
     """Vector of locally aggregated descriptors.
 
@@ -39,10 +41,7 @@ class VLAD(StatisticsTransformer):
     """
 
     uses_moments = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"mass": ["boolean"]}
-
-    def __init__(self, mass: bool = False) -> None:
-        self.mass = mass
+    mass: bool = parameter("boolean", default=False)
 
     def _encode(self, statistics: Statistics) -> Any:
         return residual_sums(statistics.s0, statistics.s1, self.universal_.means, self.mass)

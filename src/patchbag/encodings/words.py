@@ -10,12 +10,13 @@ nothing beyond the statistics.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from array_api_compat import array_namespace
 
 from patchbag.encodings.base import StatisticsTransformer
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import estimator, parameter
 
 
 def word_frequencies(s0: Any, normalize: bool = True) -> Any:
@@ -27,6 +28,7 @@ def word_frequencies(s0: Any, normalize: bool = True) -> Any:
     return s0 / xp.where(total > 0, total, xp.ones_like(total))
 
 
+@estimator
 class BagOfWords(StatisticsTransformer):
     """Soft or hard word histogram, as the statistics were assigned.
 
@@ -35,10 +37,7 @@ class BagOfWords(StatisticsTransformer):
     normalize : relative frequencies (default) or counts
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"normalize": ["boolean"]}
-
-    def __init__(self, normalize: bool = True) -> None:
-        self.normalize = normalize
+    normalize: bool = parameter("boolean", default=True)
 
     def _encode(self, statistics: Statistics) -> Any:
         return word_frequencies(statistics.s0, self.normalize)

@@ -11,12 +11,10 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sklearn.utils._param_validation import Interval
-
+from patchbag.parameters import ONE_OR_MORE, ZERO_OR_MORE
 from patchbag.settings import check_value
 
 ABOUT = ("kind", "title", "source", "note", "axis", "plot")
@@ -29,12 +27,12 @@ COUNTS = (
 )  # fmt: skip
 RULES: dict[str, list[Any]] = {
     **{key: [str] for key in TEXTS},
-    **{key: [Interval(Integral, 1, None, closed="left")] for key in COUNTS},
+    **{key: [ONE_OR_MORE] for key in COUNTS},
     **{key: [list] for key in ("classes", "without", "criteria", "kernels", "at", "versions")},
     **{key: [dict] for key in ("settings", "over", "strategies", "tables")},
     **{key: ["boolean"] for key in ("whole", "half", "pool", "diffuse", "low_pass")},
     "features": [str, list],
-    "seed": [Interval(Integral, 0, None, closed="left")],
+    "seed": [ZERO_OR_MORE],
 }
 # keys whose values are looked at by the study itself
 OTHERS = (

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from patchbag import __version__
-from patchbag.replacing import replacing
+from patchbag.replacing import write_json
 
 
 def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
@@ -22,15 +20,8 @@ def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
 
 def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, ...]:
     """JSON with every figure, and a plot of ours beside the published ones; confusions beside curves are one more."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    folder.mkdir(parents=True, exist_ok=True)
     data_path, plot_path, _ = result_paths(result["name"], folder)
-    with replacing(data_path) as file:
-        file.write(json.dumps({"patchbag": __version__, **result}, indent=1).encode())
+    write_json(data_path, result)
     runs = [r for r in result["runs"] if r.get("mean") is not None]
     wanted, curves = result.get("plot"), any(r.get("series") for r in runs)
     plots = {}
@@ -51,15 +42,20 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, ...]:
         title = textwrap.fill(result.get("title") or result["name"], int(13 * figure.get_figwidth()))
         (figure.suptitle if axes is None else axes.set_title)(title, fontsize=10)
         figure.savefig(path, dpi=130, metadata={"Software": "patchbag"})
-        plt.close(figure)
     return (data_path, *plots)
+
+
+def _canvas(width: float = 7.5, height: float = 5.0, panels: int = 1) -> tuple[Any, Any]:
+    """A figure and its axes, or those of several panels side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(1, panels)
 
 
 def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     """A line a run: our figure with its standard deviation, and the published one."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 0.4 * len(runs) + 1.6), layout="constrained")
+    figure, axes = _canvas(height=0.4 * len(runs) + 1.6)
     y = np.arange(len(runs))[::-1]
     ours, spread = [r["mean"] for r in runs], [r.get("std", 0) for r in runs]
     axes.errorbar(ours, y, xerr=spread, fmt="o", color="#2b66b1", capsize=3, label="ours")
@@ -75,9 +71,7 @@ def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     """A curve a series over its x, and a horizontal line for each run that belongs to none."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    figure, axes = _canvas()
     for name in dict.fromkeys(r.get("series") for r in runs if r.get("series")):
         mine = [r for r in runs if r.get("series") == name]
         x = [r["x"] for r in mine]
@@ -104,9 +98,7 @@ def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def _plot_lines(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     """A line for each run that comes with a whole curve, with its standard error where it has one."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    figure, axes = _canvas()
     for r in runs:
         if not r.get("curve"):
             continue
@@ -124,10 +116,8 @@ def _plot_lines(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def _plot_panels(runs: list[dict[str, Any]]) -> tuple[Any, None]:
     """Points of the plane with the regions that each run makes of it; rings are what it keeps."""
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, len(runs), figsize=(4.6 * len(runs), 4.6), layout="constrained", squeeze=False)
-    for axes, run in zip(panels[0], runs):
+    figure, panels = _canvas(4.6 * len(runs), 4.6, len(runs))
+    for axes, run in zip(np.ravel(panels), runs):
         panel = run["panel"]
         points, labels, kept = (np.asarray(panel[key]) for key in ("points", "labels", "kept"))
         where = {"origin": "lower", "extent": panel["extent"]}
@@ -143,9 +133,7 @@ def _plot_panels(runs: list[dict[str, Any]]) -> tuple[Any, None]:
 
 def _plot_weights(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     """The share of each kernel in the learned weights, over the x of the runs."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    figure, axes = _canvas()
     shares = [np.asarray(r["weights"]) / np.sum(r["weights"], axis=1, keepdims=True) for r in runs]
     for i, name in enumerate(runs[0]["kernels"]):
         mean, spread = [part[:, i].mean() for part in shares], [part[:, i].std() for part in shares]
@@ -159,12 +147,10 @@ def _plot_weights(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def _plot_confusion(run: dict[str, Any]) -> tuple[Any, Any]:
     """Which classes the test images of a class are taken for, in percent."""
-    import matplotlib.pyplot as plt
-
     counts = np.asarray(run["confusion"], dtype=float)
     percent = 100 * counts / counts.sum(axis=1, keepdims=True)
     side = 2.5 + 0.7 * len(percent)
-    figure, axes = plt.subplots(figsize=(side, side), layout="constrained")
+    figure, axes = _canvas(side, side)
     axes.imshow(percent, cmap="Blues", vmin=0, vmax=100)
     for i, j in np.ndindex(percent.shape):
         color = "white" if percent[i, j] > 50 else "black"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+BLUR = 0.03  # deviation of the Gaussian, as a part of the longer side
 
-def heat_map(
-    positions: np.ndarray | None, values: np.ndarray, shape: tuple[int, int] = (32, 32), blur: float = 0.03
-) -> np.ndarray:
+
+def heat_map(positions: np.ndarray | None, values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """Shares of patches on a grid over the image.
 
     Parameters
@@ -21,7 +21,6 @@ def heat_map(
     positions : (N, 2) centres (x, y) in [0, 1]; None where patches have no place, which then speak for the whole image
     values : (N,) what they say
     shape : (rows, columns)
-    blur : deviation of the Gaussian, as a part of the longer side
 
     Returns
     -------
@@ -41,4 +40,4 @@ def heat_map(
     np.add.at(grid, (top, right), values * across * (1 - down))
     np.add.at(grid, (bottom, left), values * (1 - across) * down)
     np.add.at(grid, (bottom, right), values * across * down)
-    return np.asarray(gaussian_filter(grid, blur * max(shape), mode="reflect"))
+    return np.asarray(gaussian_filter(grid, BLUR * max(shape), mode="reflect"))

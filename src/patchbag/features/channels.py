@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 from sklearn.base import TransformerMixin, _fit_context
@@ -11,8 +12,10 @@ from sklearn.utils.metaestimators import _BaseComposition
 
 from patchbag.channels import Channels
 from patchbag.declared import Choice, Declared, Either, Many, Pair, Part
+from patchbag.parameters import estimator, parameter
 
 
+@estimator
 class FeatureChannels(TransformerMixin, _BaseComposition):
     """Describe images by several features at once.
 
@@ -24,16 +27,14 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
     >>> FeatureChannels([("sift", DenseSIFT()), ("gb", GeometricBlur())]).transform(paths)["gb"]  # doctest: +SKIP
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"channels": [list], "use": ["array-like", str, None]}
+    channels: list[tuple[str, Any]] = parameter(list)
+    _: KW_ONLY
+    use: Sequence[str] | None = parameter("array-like", str, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "channels": Many(Pair(Either((Part(methods=("describe",)), Choice(("drop",))))), low=1),
         "use": Either((Choice(), Many(Choice())), optional=True),
     }
-
-    def __init__(self, channels: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
-        self.channels = channels
-        self.use = use
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return self._get_params("channels", deep=deep)

@@ -23,16 +23,17 @@ centre between pixels.  ``dtype="uint8"`` rounds to whole grey levels, for the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import KW_ONLY
+from typing import ClassVar, Literal
 
 import cv2
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from patchbag.decoders import MAX_PIXELS
 from patchbag.features import grid
-from patchbag.features.extraction import LENGTH, LENGTHS, POSITIVE, FeatureExtractor
-from patchbag.images import MAX_SIDE, Mode
+from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
+from patchbag.images import Mode
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 CELLS = 4
 DIMENSION = CELLS * CELLS * 6
@@ -66,6 +67,7 @@ def color_statistics(image: np.ndarray, left: np.ndarray, top: np.ndarray, cell_
     return both.transpose(0, 2, 1, 3, 4).reshape(-1, DIMENSION)
 
 
+@estimator
 class ColorStatistics(FeatureExtractor):
     """Mean and standard deviation of RGB in 4 × 4 cells: 96 dimensions per patch.
 
@@ -82,32 +84,13 @@ class ColorStatistics(FeatureExtractor):
 
     mode: ClassVar[Mode] = "rgb"
     parallel = "threads"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **FeatureExtractor._parameter_constraints,
-        "min_side": [POSITIVE, None],
-        "step": [LENGTH],
-        "cell_sizes": [LENGTHS],
-        "dtype": [StrOptions({"float32", "float16", "uint8"})],
-    }
-
-    def __init__(
-        self,
-        step: int = 6,
-        cell_sizes: Sequence[int] = (4, 6, 8),
-        *,
-        dtype: Literal["float32", "float16", "uint8"] = "float32",
-        min_side: int | None = None,
-        max_side: int | None = MAX_SIDE,
-        max_pixels: int | None = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.step = step
-        self.cell_sizes = cell_sizes
-        self.dtype = dtype
-        self.min_side = min_side
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    step: int = parameter(LENGTH, default=6)
+    cell_sizes: Sequence[int] = parameter(LENGTHS, default=(4, 6, 8))
+    _: KW_ONLY
+    dtype: Literal["float32", "float16", "uint8"] = parameter(
+        StrOptions({"float32", "float16", "uint8"}), default="float32"
+    )
+    min_side: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, 96), scale after scale and row after row, and positions (n, 2) of one RGB image."""

@@ -30,18 +30,18 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from numbers import Integral
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from patchbag.decoders import MAX_PIXELS
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, MOST_PIXELS, Described, FeatureExtractor
 from patchbag.features.networks import Network, Normalization, open_network
 from patchbag.features.networks.preparation import DEFAULT_MODEL, prepare
-from patchbag.images import MAX_SIDE, Mode
+from patchbag.images import Mode
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 NORMALIZATIONS: dict[str, Normalization] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -92,6 +92,7 @@ def find_output(outputs: dict[str, np.ndarray], output: str) -> np.ndarray:
     )
 
 
+@estimator
 class DeepPatches(FeatureExtractor):
     """Descriptors from a network: its map of patch vectors, or its pooled vector.
 
@@ -115,43 +116,16 @@ class DeepPatches(FeatureExtractor):
     mode: ClassVar[Mode] = "rgb"
     parallel = "threads"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "model": [str, HasMethods("__fspath__"), HasMethods("state_dict")],
-        "output": [str],
-        "size": [None, Interval(Integral, 1, None, closed="left"), "array-like"],
-        "normalization": [None, StrOptions(set(NORMALIZATIONS)), "array-like"],
-        "mirror": ["boolean"],
-        "batch_size": [LENGTH],
-        "dtype": [StrOptions({"float16", "float32"})],
-        "max_side": [None, Interval(Integral, 1, None, closed="left")],
-        "max_pixels": [None, Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [None, Integral],
-    }
-
-    def __init__(
-        self,
-        model: Any = DEFAULT_MODEL,
-        *,
-        output: str = "map",
-        size: int | Sequence[int] | None = None,
-        normalization: str | Normalization | None = None,
-        mirror: bool = False,
-        batch_size: int = 1,
-        dtype: Literal["float32", "float16"] = "float32",
-        max_side: int | None = MAX_SIDE,
-        max_pixels: int | None = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.model = model
-        self.output = output
-        self.size = size
-        self.normalization = normalization
-        self.mirror = mirror
-        self.batch_size = batch_size
-        self.dtype = dtype
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    model: Any = parameter(str, HasMethods("__fspath__"), HasMethods("state_dict"), default=DEFAULT_MODEL)
+    _: KW_ONLY
+    output: str = parameter(str, default="map")
+    size: int | Sequence[int] | None = parameter(None, ONE_OR_MORE, "array-like", default=None)
+    normalization: str | Normalization | None = parameter(
+        None, StrOptions(set(NORMALIZATIONS)), "array-like", default=None
+    )
+    mirror: bool = parameter("boolean", default=False)
+    batch_size: int = parameter(LENGTH, default=1)
+    dtype: Literal["float32", "float16"] = parameter(StrOptions({"float16", "float32"}), default="float32")
 
     def __sklearn_clone__(self) -> Self:
         return type(self)(**self.get_params(deep=False))  # a module of torch is shared, not copied

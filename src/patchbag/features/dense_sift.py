@@ -31,8 +31,9 @@ liu2010; A. Vedaldi & B. Fulkerson, VLFeat, 2008.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -40,15 +41,15 @@ from array_api_compat import array_namespace
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.bags import Bags
-from patchbag.decoders import MAX_PIXELS
 from patchbag.device import floating, to_device
 from patchbag.features import grid
-from patchbag.features.extraction import LENGTH, LENGTHS, POSITIVE, FeatureExtractor
+from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
 from patchbag.features.orientation_histograms import BINS, DIMENSION, dense_sift
 from patchbag.features.sift_batch import dense_sift_batch
-from patchbag.images import MAX_SIDE
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 
 
+@estimator
 class DenseSIFT(FeatureExtractor):
     """Dense SIFT descriptors of grey images: 128 dimensions per patch.
 
@@ -72,47 +73,18 @@ class DenseSIFT(FeatureExtractor):
     """
 
     parallel = "threads"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **FeatureExtractor._parameter_constraints,
-        "min_side": [POSITIVE, None],
-        "step": [LENGTH],
-        "bin_sizes": [LENGTHS],
-        "window": [StrOptions({"flat", "gaussian"})],
-        "magnification": [Interval(Real, 0.1, None, closed="left"), None],
-        "root": ["boolean"],
-        "contrast_threshold": [Interval(Real, 0, None, closed="left")],
-        "low_contrast": [StrOptions({"zero", "drop"})],
-        "dtype": [StrOptions({"float32", "float16", "uint8"})],
-    }
-
-    def __init__(
-        self,
-        step: int = 6,
-        bin_sizes: Sequence[int] = (4, 6, 8),
-        *,
-        window: Literal["flat", "gaussian"] = "flat",
-        magnification: float | None = 6.0,
-        root: bool = False,
-        contrast_threshold: float = 1.0,
-        low_contrast: Literal["zero", "drop"] = "zero",
-        dtype: Literal["float32", "float16", "uint8"] = "float32",
-        min_side: int | None = None,
-        max_side: int | None = MAX_SIDE,
-        max_pixels: int | None = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.step = step
-        self.bin_sizes = bin_sizes
-        self.window = window
-        self.magnification = magnification
-        self.root = root
-        self.contrast_threshold = contrast_threshold
-        self.low_contrast = low_contrast
-        self.dtype = dtype
-        self.min_side = min_side
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    step: int = parameter(LENGTH, default=6)
+    bin_sizes: Sequence[int] = parameter(LENGTHS, default=(4, 6, 8))
+    _: KW_ONLY
+    window: Literal["flat", "gaussian"] = parameter(StrOptions({"flat", "gaussian"}), default="flat")
+    magnification: float | None = parameter(Interval(Real, 0.1, None, closed="left"), None, default=6.0)
+    root: bool = parameter("boolean", default=False)
+    contrast_threshold: float = parameter(NOT_NEGATIVE, default=1.0)
+    low_contrast: Literal["zero", "drop"] = parameter(StrOptions({"zero", "drop"}), default="zero")
+    dtype: Literal["float32", "float16", "uint8"] = parameter(
+        StrOptions({"float32", "float16", "uint8"}), default="float32"
+    )
+    min_side: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Descriptors (n, 128), scale after scale and row after row, and positions (n, 2) of one grey image."""

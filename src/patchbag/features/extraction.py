@@ -29,7 +29,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -42,7 +42,8 @@ from sklearn.utils._param_validation import Interval
 from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.declared import Declared, Many, integer
-from patchbag.images import ImageError, LoadedImage, Mode, load_image, source_name
+from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, LoadedImage, Mode, load_image, source_name
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.registry import Storable
 from patchbag.runtime import SharedContext, count_workers, current_runtime, parallel_map
 
@@ -89,7 +90,6 @@ class Several(Interval):
         return f"one or more values, each {super().__str__()}"
 
 
-POSITIVE = Interval(Integral, 1, None, closed="left")
 ALL_POSITIVE = Several(Integral, 1, None, closed="left")
 LENGTH = Interval(Integral, 1, MOST_PIXELS, closed="both")
 COUNT = Interval(Integral, 1, MOST_VALUES, closed="both")
@@ -109,10 +109,11 @@ def _one_thread() -> Iterator[None]:
 single_threaded_opencv = SharedContext(_one_thread)
 
 
+@estimator
 class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     """Base of the features: a transformer from a sequence of images to :class:`~patchbag.bags.Bags`.
 
-    A subclass defines :meth:`describe`, and its constructor stores, besides its own parameters, ``n_jobs``,
+    A subclass defines :meth:`describe`.  A constructor of its own stores, besides its own parameters, ``n_jobs``,
     ``max_side`` and ``max_pixels``.  Raise :attr:`version` when the same parameters begin to give other numbers: stored
     features are known by it.
     """
@@ -120,21 +121,16 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
     mode: ClassVar[Mode] = "grey"
     version: ClassVar[int] = 1
     parallel: ClassVar[Literal["threads", "processes"]] = "processes"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "max_side": [POSITIVE, None],
-        "max_pixels": [POSITIVE, None],
-        "n_jobs": [Integral, None],
-    }
+    _: KW_ONLY
+    max_side: int | None = parameter(ONE_OR_MORE, None, default=MAX_SIDE)
+    max_pixels: int | None = parameter(ONE_OR_MORE, None, default=MAX_PIXELS)
+    n_jobs: int | None = parameter(Integral, None, default=None)
+    min_side: int | None = None  # a parameter of those that enlarge small pictures
 
     _stored: ClassVar[dict[str, Declared]] = {
         "frame_": integer(low=0, optional=True),
         "channels_": Many(integer(low=0), optional=True),
     }
-
-    n_jobs: int | None
-    max_side: int | None
-    min_side: int | None = None
-    max_pixels: int | None
 
     @abstractmethod
     def describe(self, image: np.ndarray) -> Described:

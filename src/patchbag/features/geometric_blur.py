@@ -34,16 +34,16 @@ points instead of 100 add about two points.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
-from typing import Any, ClassVar
 
 import cv2
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from patchbag.decoders import MAX_PIXELS
-from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, POSITIVE, FeatureExtractor, Several
-from patchbag.images import MAX_SIDE, ImageError
+from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, FeatureExtractor, Several
+from patchbag.images import ImageError
+from patchbag.parameters import ONE_OR_MORE, ZERO_OR_MORE, estimator, parameter
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
 COUNTS = (1, 8, 8, 10, 12, 12)
@@ -162,6 +162,7 @@ def edge_points(
     return np.array(chosen, dtype=float).reshape(-1, 2)
 
 
+@estimator
 class GeometricBlur(FeatureExtractor):
     """Geometric blur descriptors at edge points of grey images: 204 dimensions by default.
 
@@ -181,56 +182,19 @@ class GeometricBlur(FeatureExtractor):
     n_jobs : workers (processes, unless the images are few), None for those of the context, -1 for all cores
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **FeatureExtractor._parameter_constraints,
-        "min_side": [POSITIVE, None],
-        "n_points": [Interval(Integral, 1, 100_000, closed="both")],
-        "spacing": [Interval(Real, 0, MOST_PIXELS, closed="both")],
-        "threshold": [Interval(Real, 0, 1, closed="left")],
-        "n_orientations": [COUNT],
-        "sigma": [Interval(Real, 0.1, MOST_PIXELS, closed="both")],
-        "alpha": [Interval(Real, 0, MOST_PIXELS, closed="both")],
-        "beta": [Interval(Real, 0, MOST_PIXELS, closed="both")],
-        "radii": [Several(Real, 0, MOST_PIXELS, closed="both")],
-        "counts": [LENGTHS],
-        "root": ["boolean"],
-        "random_state": [Interval(Integral, 0, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        n_points: int = 200,
-        *,
-        spacing: float = 4.0,
-        threshold: float = 0.1,
-        n_orientations: int = 4,
-        sigma: float = 1.0,
-        alpha: float = 0.5,
-        beta: float = 1.0,
-        radii: Sequence[float] = RADII,
-        counts: Sequence[int] = COUNTS,
-        root: bool = True,
-        random_state: int = 0,
-        min_side: int | None = None,
-        max_side: int | None = MAX_SIDE,
-        max_pixels: int | None = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_points = n_points
-        self.spacing = spacing
-        self.threshold = threshold
-        self.n_orientations = n_orientations
-        self.sigma = sigma
-        self.alpha = alpha
-        self.beta = beta
-        self.radii = radii
-        self.counts = counts
-        self.root = root
-        self.random_state = random_state
-        self.min_side = min_side
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    n_points: int = parameter(Interval(Integral, 1, 100_000, closed="both"), default=200)
+    _: KW_ONLY
+    spacing: float = parameter(Interval(Real, 0, MOST_PIXELS, closed="both"), default=4.0)
+    threshold: float = parameter(Interval(Real, 0, 1, closed="left"), default=0.1)
+    n_orientations: int = parameter(COUNT, default=4)
+    sigma: float = parameter(Interval(Real, 0.1, MOST_PIXELS, closed="both"), default=1.0)
+    alpha: float = parameter(Interval(Real, 0, MOST_PIXELS, closed="both"), default=0.5)
+    beta: float = parameter(Interval(Real, 0, MOST_PIXELS, closed="both"), default=1.0)
+    radii: Sequence[float] = parameter(Several(Real, 0, MOST_PIXELS, closed="both"), default=RADII)
+    counts: Sequence[int] = parameter(LENGTHS, default=COUNTS)
+    root: bool = parameter("boolean", default=True)
+    random_state: int = parameter(ZERO_OR_MORE, default=0)
+    min_side: int | None = parameter(ONE_OR_MORE, None, default=None)
 
     def _validate_params(self) -> None:
         super()._validate_params()

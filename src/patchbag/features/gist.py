@@ -26,17 +26,18 @@ out less than :data:`LEFT_OUT` of a filter's power.  Single precision.  A bag ha
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import cv2
 import numpy as np
 from numba import njit
 from scipy import fft
 
-from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import COUNT, LENGTH, FeatureExtractor
-from patchbag.images import MAX_SIDE, Mode
+from patchbag.images import Mode
+from patchbag.parameters import estimator, parameter
 
 LOW_CYCLES = 4.0
 LOW_BORDER = 5
@@ -151,6 +152,7 @@ def gist(image: np.ndarray, n_scales: int = 4, n_orientations: int = 8, blocks: 
     return out.ravel()
 
 
+@estimator
 class Gist(FeatureExtractor):
     """Gist: one descriptor per image, 512 numbers, or 3 × 512 with ``color``.
 
@@ -168,35 +170,12 @@ class Gist(FeatureExtractor):
 
     mode: ClassVar[Mode] = "rgb"
     parallel = "threads"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **FeatureExtractor._parameter_constraints,
-        "size": [LENGTH],
-        "n_scales": [COUNT],
-        "n_orientations": [COUNT],
-        "blocks": [COUNT],
-        "color": ["boolean"],
-    }
-
-    def __init__(
-        self,
-        size: int = 256,
-        *,
-        n_scales: int = 4,
-        n_orientations: int = 8,
-        blocks: int = 4,
-        color: bool = False,
-        max_side: int | None = MAX_SIDE,
-        max_pixels: int | None = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.size = size
-        self.n_scales = n_scales
-        self.n_orientations = n_orientations
-        self.blocks = blocks
-        self.color = color
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    size: int = parameter(LENGTH, default=256)
+    _: KW_ONLY
+    n_scales: int = parameter(COUNT, default=4)
+    n_orientations: int = parameter(COUNT, default=8)
+    blocks: int = parameter(COUNT, default=4)
+    color: bool = parameter("boolean", default=False)
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The descriptor (1, d) of one RGB image, and its position, the centre."""

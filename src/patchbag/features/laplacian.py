@@ -28,16 +28,17 @@ L_3, so that all 18 numbers are differences (the low-pass would outweigh the oth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from itertools import pairwise
 from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cv2
 import numpy as np
 
-from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import Described, FeatureExtractor, Several
 from patchbag.images import ImageError, Mode
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 BANDS = 3
 PARTS = (1 / 64, 1 / 32, 1 / 16, 1.0)
@@ -93,6 +94,7 @@ def split_scales(values: np.ndarray) -> list[np.ndarray]:
     ]
 
 
+@estimator
 class MultiscalePatches(FeatureExtractor):
     """Sparse multiscale patches of Laplacian pyramids.
 
@@ -109,23 +111,9 @@ class MultiscalePatches(FeatureExtractor):
     mode: ClassVar[Mode] = "rgb"
     parallel = "threads"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **FeatureExtractor._parameter_constraints,
-        "parts": [Several(Real, 0, 1, closed="right")],
-    }
-
-    def __init__(
-        self,
-        parts: Sequence[float] = PARTS,
-        *,
-        max_side: int | None = 384,
-        max_pixels: int | None = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.parts = parts
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    parts: Sequence[float] = parameter(Several(Real, 0, 1, closed="right"), default=PARTS)
+    _: KW_ONLY
+    max_side: int | None = parameter(ONE_OR_MORE, None, default=384)
 
     def describe(self, image: np.ndarray) -> Described:
         """Patches scale after scale, in each by falling energy, and their positions."""

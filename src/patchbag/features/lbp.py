@@ -15,14 +15,13 @@ do not count.  Cost: P comparisons per pixel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
 
-from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import COUNT, LENGTHS, FeatureExtractor
-from patchbag.images import MAX_SIDE, ImageError
+from patchbag.images import ImageError
+from patchbag.parameters import estimator, parameter
 
 FLAT = 1e-6  # differences of grey levels that are rounding
 
@@ -68,6 +67,7 @@ def local_binary_patterns(image: np.ndarray, radius: int = 1, points: int = 8) -
     return np.asarray(_codes(np.asarray(image, np.float64), radius, points))
 
 
+@estimator
 class LocalBinaryPatterns(FeatureExtractor):
     """Histograms of uniform, rotation-invariant local binary patterns.
 
@@ -83,26 +83,8 @@ class LocalBinaryPatterns(FeatureExtractor):
     """
 
     parallel = "threads"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **FeatureExtractor._parameter_constraints,
-        "cells": [COUNT],
-        "radii": [LENGTHS],
-    }
-
-    def __init__(
-        self,
-        cells: int = 4,
-        radii: Sequence[int] = (1, 2, 3),
-        *,
-        max_side: int | None = MAX_SIDE,
-        max_pixels: int | None = MAX_PIXELS,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.cells = cells
-        self.radii = radii
-        self.max_side = max_side
-        self.max_pixels = max_pixels
-        self.n_jobs = n_jobs
+    cells: int = parameter(COUNT, default=4)
+    radii: Sequence[int] = parameter(LENGTHS, default=(1, 2, 3))
 
     def describe(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Histograms (cells², d), row after row, and the centres of their parts."""

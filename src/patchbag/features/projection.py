@@ -7,6 +7,7 @@ memory-mapped or stored as bytes never stand in memory as a whole in floating po
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags, as_bags, map_values
 from patchbag.declared import Declared, Part, floats, size
 from patchbag.device import floating, like
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 
 NULL_VARIANCE = 1e-10
@@ -34,6 +36,7 @@ def project(bags: Bags, projection: Any) -> Bags:
     return found
 
 
+@estimator
 class BagPCA(TransformerMixin, BaseEstimator):
     """Principal components of descriptors.
 
@@ -53,12 +56,11 @@ class BagPCA(TransformerMixin, BaseEstimator):
     mean_ (d,), components_ (n_components_, d), explained_variance_ (n_components_,), explained_variance_ratio_
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "whiten": ["boolean", Interval(Real, 0, 1, closed="both")],
-        "max_samples": [Interval(Integral, 2, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    n_components: int = parameter(ONE_OR_MORE, default=64)
+    _: KW_ONLY
+    whiten: bool | float = parameter("boolean", Interval(Real, 0, 1, closed="both"), default=False)
+    max_samples: int = parameter(Interval(Integral, 2, None, closed="left"), default=200_000)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "mean_": floats("d"),
@@ -68,19 +70,6 @@ class BagPCA(TransformerMixin, BaseEstimator):
         "explained_variance_ratio_": floats("k", optional=True),
         "n_features_in_": size("d"),
     }
-
-    def __init__(
-        self,
-        n_components: int = 64,
-        *,
-        whiten: bool | float = False,
-        max_samples: int = 200_000,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.whiten = whiten
-        self.max_samples = max_samples
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -133,6 +122,7 @@ class BagPCA(TransformerMixin, BaseEstimator):
         return map_values(bags, lambda rows: np.subtract(rows, mean, dtype=dtype) @ matrix, BLOCK_ROWS)
 
 
+@estimator
 class PerDescriptor(TransformerMixin, BaseEstimator):
     """Any scikit-learn transformer of vectors, applied to the descriptors of bags.
 
@@ -147,20 +137,14 @@ class PerDescriptor(TransformerMixin, BaseEstimator):
     array([-1.,  1.])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "transformer": [HasMethods(["fit", "transform"])],
-        "max_samples": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    transformer: Any = parameter(HasMethods(["fit", "transform"]))
+    _: KW_ONLY
+    max_samples: int = parameter(ONE_OR_MORE, default=200_000)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "transformer_": Part(methods=("transform",)),
     }
-
-    def __init__(self, transformer: Any, *, max_samples: int = 200_000, random_state: Any = None) -> None:
-        self.transformer = transformer
-        self.max_samples = max_samples
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -29,7 +29,7 @@ Cost: a few passes over N × D numbers an image, beyond the statistics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -41,10 +41,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, Part, boolean, floats
+from patchbag.declared import Declared, Part, boolean, floats, stored
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
+from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.records import Records, as_floats, shared
+from patchbag.registry import storable
 from patchbag.runtime import parallel_map
 
 # images adapted together: their temporaries stay in the cache
@@ -52,6 +54,7 @@ BLOCK_NUMBERS = 1 << 18
 WEIGHT_TOLERANCE = 1e-3
 
 
+@storable
 @dataclass(frozen=True, repr=False)
 class Mixtures(Records):
     """n Gaussian mixtures with diagonal covariances: one an image, all with K components in D dimensions.
@@ -60,19 +63,11 @@ class Mixtures(Records):
     ``corresponding`` is False where component i of one image has nothing to do with component i of another.
     """
 
-    weights: Any
-    means: Any
-    variances: Any
-    universal: GaussianParameters | None = shared()
-    corresponding: bool = shared(True)
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "weights": floats("n", "K", low=0),
-        "means": floats("n", "K", "D"),
-        "variances": floats("n", "K", "D", low=0),
-        "universal": Part("GaussianParameters", optional=True, K="K", D="D"),
-        "corresponding": boolean(),
-    }
+    weights: Any = stored(floats("n", "K", low=0))
+    means: Any = stored(floats("n", "K", "D"))
+    variances: Any = stored(floats("n", "K", "D", low=0))
+    universal: GaussianParameters | None = shared(Part("GaussianParameters", optional=True, K="K", D="D"))
+    corresponding: bool = shared(boolean(), True)
 
     @property
     def n_components(self) -> int:
@@ -237,6 +232,7 @@ def _adapt_further(job: tuple[Any, ...], universal: GaussianParameters, iteratio
     return parameters
 
 
+@estimator
 class MAPAdaptation(TransformerMixin, BaseEstimator):
     """Statistics (or bags) → Mixtures.
 
@@ -257,35 +253,17 @@ class MAPAdaptation(TransformerMixin, BaseEstimator):
     Mixtures(weights=(120, 8), means=(120, 8, 4), variances=(120, 8, 4))
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "relevance": [Interval(Real, 0, np.inf, closed="both")],
-        "iterations": [Interval(Integral, 1, 10_000, closed="both")],
-        "variance_floor": [Interval(Real, 0, None, closed="neither")],
-        "weight_prior": [StrOptions({"universal", "uniform"})],
-        "mixture": [BaseEstimator, None],
-        "n_jobs": [Integral, None],
-    }
+    relevance: float = parameter(Interval(Real, 0, np.inf, closed="both"), default=10.0)
+    _: KW_ONLY
+    iterations: int = parameter(Interval(Integral, 1, 10_000, closed="both"), default=1)
+    variance_floor: float = parameter(POSITIVE, default=1e-3)
+    weight_prior: str = parameter(StrOptions({"universal", "uniform"}), default="universal")
+    mixture: Any = parameter(BaseEstimator, None, default=None)
+    n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "universal_": Part("GaussianParameters"),
     }
-
-    def __init__(
-        self,
-        relevance: float = 10.0,
-        *,
-        iterations: int = 1,
-        variance_floor: float = 1e-3,
-        weight_prior: str = "universal",
-        mixture: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.relevance = relevance
-        self.iterations = iterations
-        self.variance_floor = variance_floor
-        self.weight_prior = weight_prior
-        self.mixture = mixture
-        self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

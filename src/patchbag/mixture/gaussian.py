@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
@@ -32,6 +33,7 @@ from patchbag.mixture.em import Sample, expectation, from_raw, maximization, sum
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.mixture.training import train
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 
@@ -46,6 +48,7 @@ def _as_bags(X: Any) -> Bags:
     return Bags(X, [0, len(X)]) if flat else as_bags(X)
 
 
+@estimator
 class UniversalMixture(BaseEstimator):
     """Diagonal Gaussian mixture trained by EM.
 
@@ -78,22 +81,20 @@ class UniversalMixture(BaseEstimator):
     array([0., 9.])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "images_per_component": [Interval(Real, 0, None, closed="neither")],
-        "max_components": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"split", "kmeans"})],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "split_iter": [Interval(Integral, 0, None, closed="left")],
-        "split_distance": [Interval(Real, 0, None, closed="neither")],
-        "variance_floor": [Interval(Real, 0, None, closed="neither")],
-        "min_count": [Interval(Real, 0, None, closed="left")],
-        "max_samples": [Interval(Integral, 1, None, closed="left"), None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-    }
-    parameters_: GaussianParameters
+    n_components: int | str = parameter(ONE_OR_MORE, StrOptions({"auto"}), default=64)
+    _: KW_ONLY
+    images_per_component: float = parameter(POSITIVE, default=8.0)
+    max_components: int = parameter(ONE_OR_MORE, default=256)
+    init: str = parameter(StrOptions({"split", "kmeans"}), default="split")
+    max_iter: int = parameter(ZERO_OR_MORE, default=20)
+    tol: float = parameter(NOT_NEGATIVE, default=1e-3)
+    split_iter: int = parameter(ZERO_OR_MORE, default=4)
+    split_distance: float = parameter(POSITIVE, default=0.2)
+    variance_floor: float = parameter(POSITIVE, default=1e-3)
+    min_count: float = parameter(NOT_NEGATIVE, default=1.0)
+    max_samples: int | None = parameter(ONE_OR_MORE, None, default=500_000)
+    n_jobs: int | None = parameter(Integral, None, default=None)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "parameters_": Part("GaussianParameters", K="K", D="D"),
@@ -107,37 +108,6 @@ class UniversalMixture(BaseEstimator):
         "n_iter_": integer(optional=True),
         "totals_": Many(Either((floats("K"), floats("K", "moments"))), optional=True),
     }
-
-    def __init__(
-        self,
-        n_components: int | str = 64,
-        *,
-        images_per_component: float = 8.0,
-        max_components: int = 256,
-        init: str = "split",
-        max_iter: int = 20,
-        tol: float = 1e-3,
-        split_iter: int = 4,
-        split_distance: float = 0.2,
-        variance_floor: float = 1e-3,
-        min_count: float = 1.0,
-        max_samples: int | None = 500_000,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.images_per_component = images_per_component
-        self.max_components = max_components
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.split_iter = split_iter
-        self.split_distance = split_distance
-        self.variance_floor = variance_floor
-        self.min_count = min_count
-        self.max_samples = max_samples
-        self.n_jobs = n_jobs
-        self.random_state = random_state
 
     # --- training ------------------------------------------------------------------------------------------------
 
@@ -235,7 +205,7 @@ class UniversalMixture(BaseEstimator):
     def _store(self, parameters: GaussianParameters, history: list[float], mass: float | None) -> None:
         if hasattr(self, "totals_"):
             del self.totals_  # the sums of another model
-        self.parameters_ = parameters
+        self.parameters_: GaussianParameters = parameters
         self.mass_ = mass
         self.log_likelihoods_ = np.array(history or [np.nan])
         self.lower_bound_ = float(self.log_likelihoods_[-1])

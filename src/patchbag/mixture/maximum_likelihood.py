@@ -24,6 +24,7 @@ from patchbag.mixture.em import Sample
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.statistics import CHUNK_ROWS
 from patchbag.mixture.training import train
+from patchbag.parameters import estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map
 
 
@@ -65,6 +66,7 @@ def _train(job: tuple[int, np.ndarray], schedule: dict[str, Any], projection: An
     return found.weights, found.means, found.variances
 
 
+@estimator
 class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
     """Bags → Mixtures, each trained on its own descriptors.
 
@@ -79,20 +81,13 @@ class MaximumLikelihoodMixtures(TransformerMixin, BaseEstimator):
     projection_ : the fitted projection, or None
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "mixture": [HasMethods(["schedule"]), None],
-        "projection": [HasMethods(["fit", "transform"]), None],
-        "n_jobs": [Integral, None],
-    }
+    mixture: Any = parameter(HasMethods(["schedule"]), None, default=None)
+    projection: Any = parameter(HasMethods(["fit", "transform"]), None, default=None)
+    n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "projection_": Part(methods=("transform",), nullable=True),
     }
-
-    def __init__(self, mixture: Any = None, projection: Any = None, n_jobs: int | None = None) -> None:
-        self.mixture = mixture
-        self.projection = projection
-        self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:

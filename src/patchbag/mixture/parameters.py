@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from patchbag.declared import NOT_ZERO, Declared, floats
+from patchbag.declared import NOT_ZERO, floats, stored
 from patchbag.registry import storable
 
 # A component of weight zero gets this instead of -inf: it never wins, and no inf - inf can arise.
@@ -33,15 +33,9 @@ class GaussianParameters:
     Two of them are equal if all their numbers are.
     """
 
-    weights: np.ndarray
-    means: np.ndarray
-    variances: np.ndarray
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "weights": floats("K", low=0, high=1),
-        "means": floats("K", "D"),
-        "variances": floats("K", "D", low=NOT_ZERO),
-    }
+    weights: np.ndarray = stored(floats("K", low=0, high=1))
+    means: np.ndarray = stored(floats("K", "D"))
+    variances: np.ndarray = stored(floats("K", "D", low=NOT_ZERO))
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, GaussianParameters):

@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from patchbag.bags import Bags
-from patchbag.declared import Declared, Part, floats
+from patchbag.declared import Part, floats, stored
 from patchbag.device import on_device, to_host
 from patchbag.features.projection import project
 from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, raw_moments
@@ -30,12 +30,14 @@ from patchbag.mixture.dense import collect_dense
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.records import Records, shared
+from patchbag.registry import storable
 from patchbag.runtime import parallel_map
 
 JOB_ROWS = 16384
 CHUNK_ROWS = 64 * JOB_ROWS
 
 
+@storable
 @dataclass(frozen=True, repr=False)
 class Statistics(Records):
     r"""Soft counts and moments of n bags under K components in D dimensions.
@@ -51,17 +53,10 @@ class Statistics(Records):
     to; statistics of different mixtures do not add.  Where only the counts were asked for, D is 0 in ``s1`` and ``s2``.
     """
 
-    s0: Any
-    s1: Any
-    s2: Any
-    universal: GaussianParameters | None = shared()
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "s0": floats("n", "K", low=0),
-        "s1": floats("n", "K", "D"),
-        "s2": floats("n", "K", "D"),
-        "universal": Part("GaussianParameters", optional=True, K="K"),
-    }
+    s0: Any = stored(floats("n", "K", low=0))
+    s1: Any = stored(floats("n", "K", "D"))
+    s2: Any = stored(floats("n", "K", "D"))
+    universal: GaussianParameters | None = shared(Part("GaussianParameters", optional=True, K="K"))
 
     def __add__(self, other: Self) -> Self:
         if tuple(self.s1.shape) != tuple(other.s1.shape):
@@ -86,16 +81,6 @@ class Statistics(Records):
     def counts(self) -> Self:
         """The statistics without their moments."""
         return replace(self, s1=self.s1[..., :0], s2=self.s2[..., :0])
-
-    def combine_cells(self, membership: Any) -> Self:
-        """Statistics of cells that are unions of the present ones.
-
-        Parameters
-        ----------
-        membership : (C', C) zeros and ones; new cell i is the sum of the old cells j with membership[i, j] = 1
-        """
-        s0, s1, s2 = (_unions(a, membership) for a in (self._counts(), self.s1, self.s2))
-        return replace(self, s0=s0, s1=s1, s2=s2)
 
 
 def _unions(a: Any, membership: Any) -> Any:

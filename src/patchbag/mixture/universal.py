@@ -16,10 +16,12 @@ from patchbag.features.projection import project
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.mixture.statistics import Statistics, collect
+from patchbag.parameters import estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, one_blas_thread
 
 
+@estimator
 class UniversalStatistics(TransformerMixin, BaseEstimator):
     """Bags → Statistics: projection, universal mixture and spatial cells, fitted on the training bags.
 
@@ -38,36 +40,18 @@ class UniversalStatistics(TransformerMixin, BaseEstimator):
     projection_ : the fitted projection
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "mixture": [HasMethods(["fit", "resolve_components"]), None],
-        "projection": [HasMethods(["fit", "transform"]), None],
-        "pyramid": [list, tuple, None],
-        "assignment": [StrOptions({"soft", "hard", "nearest"})],
-        "n_jobs": [Integral, None],
-        "moments": ["boolean"],
-    }
+    mixture: Any = parameter(HasMethods(["fit", "resolve_components"]), None, default=None)
+    projection: Any = parameter(HasMethods(["fit", "transform"]), None, default=None)
+    pyramid: list[str] | None = parameter(list, tuple, None, default=None)
+    assignment: str = parameter(StrOptions({"soft", "hard", "nearest"}), default="soft")
+    n_jobs: int | None = parameter(Integral, None, default=None)
+    moments: bool = parameter("boolean", default=True)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "mixture_": Part("UniversalMixture"),
         "projection_": Part(methods=("transform",), nullable=True),
         "pyramid_": Part("SpatialPyramid", nullable=True),
     }
-
-    def __init__(
-        self,
-        mixture: Any = None,
-        projection: Any = None,
-        pyramid: list[str] | None = None,
-        assignment: str = "soft",
-        n_jobs: int | None = None,
-        moments: bool = True,
-    ) -> None:
-        self.mixture = mixture
-        self.projection = projection
-        self.pyramid = pyramid
-        self.assignment = assignment
-        self.n_jobs = n_jobs
-        self.moments = moments
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -8,9 +8,9 @@ is a matter of speed (``index``).
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import KW_ONLY, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
@@ -21,9 +21,11 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from patchbag.neighbors.divergences import GENERATORS, Generator, find_generator
 from patchbag.neighbors.forms import Form, Points, Queries
 from patchbag.neighbors.index import NeighborIndex, Plan
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 
+@estimator
 class BregmanNeighbors(TransformerMixin, BaseEstimator):
     """Nearest neighbours under a Bregman divergence.
 
@@ -56,58 +58,26 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     array([[0]])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "radius": [Interval(Real, 0, None, closed="left")],
-        "divergence": [StrOptions(set(GENERATORS)), Generator],
-        "side": [StrOptions({"right", "left", "symmetric", "mixed"})],
-        "mixing": [Interval(Real, 0, 1, closed="both")],
-        "algorithm": [StrOptions({"auto", "brute", "ball", "vantage", "graph", "sample"})],
-        "leaf_size": [Interval(Integral, 1, None, closed="left")],
-        "branching": [Interval(Integral, 2, None, closed="left")],
-        "n_iter": [Interval(Integral, 0, None, closed="left")],
-        "max_leaves": [Interval(Integral, 1, None, closed="left"), None],
-        "beam": [Interval(Integral, 1, None, closed="left")],
-        "sample": [Interval(Real, 0, 1, closed="right")],
-        "smoothing": [Interval(Real, 0, None, closed="left")],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-    }
-
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        radius: float = 1.0,
-        divergence: str | Generator = "kl",
-        side: Literal["right", "left", "symmetric", "mixed"] = "right",
-        mixing: float = 0.5,
-        algorithm: Literal["auto", "brute", "ball", "vantage", "graph", "sample"] = "auto",
-        leaf_size: int = 50,
-        branching: int = 4,
-        n_iter: int = 0,
-        max_leaves: int | None = None,
-        beam: int = 32,
-        sample: float = 0.01,
-        smoothing: float = 1e-6,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.radius = radius
-        self.divergence = divergence
-        self.side = side
-        self.mixing = mixing
-        self.algorithm = algorithm
-        self.leaf_size = leaf_size
-        self.branching = branching
-        self.n_iter = n_iter
-        self.max_leaves = max_leaves
-        self.beam = beam
-        self.sample = sample
-        self.smoothing = smoothing
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    n_neighbors: int = parameter(ONE_OR_MORE, default=5)
+    _: KW_ONLY
+    radius: float = parameter(NOT_NEGATIVE, default=1.0)
+    divergence: str | Generator = parameter(StrOptions(set(GENERATORS)), Generator, default="kl")
+    side: Literal["right", "left", "symmetric", "mixed"] = parameter(
+        StrOptions({"right", "left", "symmetric", "mixed"}), default="right"
+    )
+    mixing: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.5)
+    algorithm: Literal["auto", "brute", "ball", "vantage", "graph", "sample"] = parameter(
+        StrOptions({"auto", "brute", "ball", "vantage", "graph", "sample"}), default="auto"
+    )
+    leaf_size: int = parameter(ONE_OR_MORE, default=50)
+    branching: int = parameter(Interval(Integral, 2, None, closed="left"), default=4)
+    n_iter: int = parameter(ZERO_OR_MORE, default=0)
+    max_leaves: int | None = parameter(ONE_OR_MORE, None, default=None)
+    beam: int = parameter(ONE_OR_MORE, default=32)
+    sample: float = parameter(Interval(Real, 0, 1, closed="right"), default=0.01)
+    smoothing: float = parameter(NOT_NEGATIVE, default=1e-6)
+    random_state: Any = parameter("random_state", default=None)
+    n_jobs: int | None = parameter(Integral, None, default=None)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
+from scipy.special import expit, xlogy
 
 from patchbag.neighbors import coordinates as co
 
@@ -181,20 +181,6 @@ GENERATORS: dict[str, Generator] = {
         ),
     )
 }
-
-
-def binary_entropy() -> Generator:
-    """Σ x ln x + (1 − x) ln(1 − x) on (0, 1): the dual of ``logistic`` in closed form."""
-    return _separable(
-        "binary_entropy",
-        co.BITS,
-        lambda x: xlogy(x, x) + xlog1py(1 - x, -x),
-        lambda x: np.log(x) - np.log1p(-x),
-        expit,
-        lambda x: 1 / (x * (1 - x)),
-        lower=0.0,
-        upper=1.0,
-    )
 
 
 def mahalanobis(precision: np.ndarray) -> Generator:

@@ -158,14 +158,14 @@ def _link(tree: Any, asked: Any, offset: Any, values: Any, places: Any, edges: A
         _select(tree, asked, offset, x, scores, merged, edges[x])
 
 
-def is_coarse(points: Points, k: int = 10) -> bool:
+def is_coarse(points: Points) -> bool:
     """Whether float32 cannot tell near points apart, as of entries near zero under Itakura–Saito.
 
     An exact search finds its way all the same, through more candidates; a greedy one does not.
     """
     rows = points.rows[np.isfinite(points.bias)][:: max(len(points) // 256, 1)]
     own = points.ask(rows, rows)
-    reached = search_brute(points, own, min(k, len(rows)))[0][:, -1]
+    reached = search_brute(points, own, min(10, len(rows)))[0][:, -1]
     # the bound allows for rounding errors that all have one sign
     return bool(np.median(own.error) > (rows.shape[1] + 4) * np.median(reached))
 

@@ -45,7 +45,7 @@ class Journal:
     def add(self, who: str, text: str, changes: list[Change]) -> int:
         """Make the changes and note them; returns the number of the action when all of it is on disk."""
         row: dict[str, Any] = {"who": who, "at": time.time(), "text": text, "state": DONE}
-        row |= {"images": count_images(changes), "changes": json.dumps(changes)}
+        row |= {"images": len(touched_images(changes)), "changes": json.dumps(changes)}
         with self._database.writing() as connection:
             row["id"] = connection.execute(select(func.coalesce(func.max(actions.c.id), -1) + 1)).scalar_one()
             _write(connection, changes)
@@ -91,10 +91,6 @@ class Journal:
 def read_changes(found: list[Any]) -> list[Change]:
     """Changes out of JSON, which has no tuples."""
     return [(kind, tuple(key) if kind == "vote" else key, before, after) for kind, key, before, after in found]
-
-
-def count_images(changes: list[Change]) -> int:
-    return len(touched_images(changes))
 
 
 def touched_images(changes: list[Change]) -> list[int]:

@@ -82,13 +82,13 @@ def among(new: np.ndarray, known: np.ndarray, xy: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("mk,mkc->mc", weights, xy[near]), xy.dtype)
 
 
-def principal(vectors: np.ndarray, more: np.ndarray | None = None, n: int = COMPONENTS) -> np.ndarray:
+def principal(vectors: np.ndarray, more: np.ndarray | None = None) -> np.ndarray:
     """(N + M, n) leading principal components, float32, of ``vectors (N, d)`` and ``more (M, d)``; a sample of the
     former finds the directions.
     """
     from sklearn.decomposition import PCA
 
-    n = min(n, *vectors.shape)
+    n = min(COMPONENTS, *vectors.shape)
     if n < 2:
         all_of_them = vectors if more is None else np.vstack([vectors, more])
         return np.pad(np.asarray(all_of_them[:, :n], np.float32), ((0, 0), (0, 2 - n)))

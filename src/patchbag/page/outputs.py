@@ -11,7 +11,6 @@ from patchbag.collection.labels import LabelFile, read_labels
 from patchbag.page import formats, sorting
 from patchbag.page.album import Album
 from patchbag.page.gallery import columns_of, shown
-from patchbag.page.journal import Change
 from patchbag.page.live import LiveModel
 
 
@@ -70,7 +69,6 @@ def take_in(album: Album, who: str, found: formats.Pairs, source: str) -> tuple[
         labels: list[Any] = [None] * len(album)
         last = dict(found)  # the last word on an image counts
         read_labels((list(last), list(last.values())), album.root, [shown(name) for name in album.names], labels)
-        changes: list[Change] = []
         number = {entry["name"]: i for i, entry in album.classes.items()}
         said: dict[int, int | None] = {}
         for image, name in enumerate(labels):
@@ -79,12 +77,8 @@ def take_in(album: Album, who: str, found: formats.Pairs, source: str) -> tuple[
                     number[str(name)], opened = album.class_named(str(name))
                     album.change(who, f"class {str(name)!r} of {source}", opened)
                 said[image] = number[str(name)]
-        changes += album.say(who, said.items())
-        return (
-            len(said),
-            len(last) - len(said),
-            album.change(who, f"labels of {len(said)} images from {source}", changes),
-        )
+        text = f"labels of {len(said)} images from {source}"
+        return len(said), len(last) - len(said), album.change(who, text, album.say(who, said.items()))
 
 
 def sort_files(album: Album, who: str, how: str) -> tuple[str, int, int | None]:
@@ -95,13 +89,9 @@ def sort_files(album: Album, who: str, how: str) -> tuple[str, int, int | None]:
         if how == "move":
             names = {i: name for i, name in names.items() if name.split("/")[0] != classes[i] or "/" not in name}
             where = sorting.targets(names, classes, set(album.names))
-            changes: list[Change] = [("file", i, names[i], target) for i, target in where.items()]
-            changes = album.make_files(changes)
-            return (
-                ".",
-                len(changes),
-                album.change(who, f"move {len(changes)} images into the folders of their classes", changes),
-            )
+            changes = album.make_files([("file", i, names[i], target) for i, target in where.items()])
+            text = f"move {len(changes)} images into the folders of their classes"
+            return ".", len(changes), album.change(who, text, changes)
         place = next(f"sorted-{k}" for k in range(1, 10_000) if not sorting.output(album.root, f"sorted-{k}").exists())
         where = sorting.targets(names, classes, set())
         files = [how, [[names[i], target] for i, target in where.items()]]

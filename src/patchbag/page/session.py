@@ -119,7 +119,8 @@ class Page:
             threading.Thread(target=self._describe, daemon=True),
         ]
         if watch:
-            self._threads.append(threading.Thread(target=self._watch, daemon=True))
+            following = partial(files.watch, self.album, self._stop, self.files_changed)
+            self._threads.append(threading.Thread(target=following, daemon=True))
         if self.database.shared:
             self._threads.append(threading.Thread(target=self._follow, daemon=True))
         self.album.listeners.append(self._labels_changed)
@@ -268,9 +269,6 @@ class Page:
         self.progress("describing images", len(self.described) + len(album.broken), total)
         self.send_state()
 
-    def _watch(self) -> None:
-        files.watch(self.album, self._stop, self.files_changed)
-
     def _follow(self) -> None:
         """Take up what other servers of the database change."""
         while not self._stop.is_set():
@@ -314,9 +312,8 @@ class Page:
         model, point = self.model, self.model.accuracy()
         labels = model.pool.learner.n_labels_ if model.pool is not None else 0
         now = [] if point is None else [point]
-        first = (
-            labels + 1 if point is None else point["labels"]
-        )  # of points that are of labels taken back, or of before
+        # of points that are of labels taken back, or of before
+        first = labels + 1 if point is None else point["labels"]
         points = [p for p in self.points if p["labels"] < first] + now
         if points != self.points:
             self.points = points
@@ -343,7 +340,4 @@ class Page:
         now = time.monotonic()
         if now - self._state_sent > OFTEN:
             self._state_sent = now
-            state = state_of(self, None)
-            self.events.publish(
-                "state", {k: v for k, v in state.items() if k not in ("me", "can_undo", "undo", "can_redo", "redo")}
-            )
+            self.events.publish("state", state_of(self, None))

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from patchbag.explain.heat import heat_map
-from patchbag.explain.images import pool_shares
 from patchbag.explain.pooling import affine_steps, centred, mean_shares
 from patchbag.features.deep import DeepPatches
 from patchbag.page.folder import inside
@@ -43,17 +42,13 @@ def explain(page: Page, image: int, label: int | None) -> dict[str, Any]:
         chosen = columns.index(label) if label in columns else int(order[0])
         runner_up = next(int(c) for c in order if c != chosen)
         probability = float(learner.beliefs_.probabilities()[pool.at[image], chosen])
-        shares = pool_shares(learner, pool.at[image])
+        images, shares = learner.beliefs_.shares(learner.graph_.vectors[pool.at[image]])
         known = len(learner.labels_)
         weights = np.asarray(learner.beliefs_.classifier(), dtype=np.float64)
         graph, steps = learner.graph_, pool.steps
-    values = shares.values[:known, chosen]
+    values, taught = shares[:known, chosen], pool.ids[images]
     voters = [
-        {
-            "id": int(pool.ids[shares.images[i]]),
-            "label": int(page.album.label[pool.ids[shares.images[i]]]),
-            "weight": round(float(values[i]), 4),
-        }
+        {"id": int(taught[i]), "label": int(page.album.label[taught[i]]), "weight": round(float(values[i]), 4)}
         for i in np.argsort(-np.abs(values), kind="stable")[:VOTERS]
     ]
     answer: dict[str, Any] = {

@@ -17,15 +17,16 @@ Cost: the graph's neighbour search, 2 n² d, and n k² for each of the steps of 
 
 from __future__ import annotations
 
-from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.cluster import KMeans
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.active.representatives import representative_utilities
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, quiet
 from patchbag.similarity.graph.diffusion import DiffusionBasis
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, unit_rows
@@ -53,6 +54,7 @@ def by_size(of: np.ndarray) -> np.ndarray:
     return place[of]
 
 
+@estimator
 class ImageClusters(ClusterMixin, BaseEstimator):
     """Groups of images that are alike.
 
@@ -75,28 +77,12 @@ class ImageClusters(ClusterMixin, BaseEstimator):
     array([0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "given": [StrOptions({"vectors", "kernel"})],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "entry_power": [Interval(Real, 0, None, closed="neither")],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        n_clusters: int | str = "auto",
-        *,
-        given: str = "vectors",
-        n_neighbors: int = 20,
-        entry_power: float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.given = given
-        self.n_neighbors = n_neighbors
-        self.entry_power = entry_power
-        self.random_state = random_state
+    n_clusters: int | str = parameter(ONE_OR_MORE, StrOptions({"auto"}), default="auto")
+    _: KW_ONLY
+    given: str = parameter(StrOptions({"vectors", "kernel"}), default="vectors")
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
+    entry_power: float = parameter(POSITIVE, default=1.0)
+    random_state: Any = parameter("random_state", default=None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -17,7 +17,7 @@ The thresholds were chosen on copies of images of Caltech-101 and Scene-15, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -53,8 +53,8 @@ class Pair:
 def compare_pictures(a: Picture, b: Picture) -> tuple[Kind, float] | None:
     """Whether two pictures are copies: how, and how well they agree; None where they are not."""
     shapes = (a.grey.shape[0] * b.grey.shape[1]) / (a.grey.shape[1] * b.grey.shape[0])
-    if 1 / STRETCH <= shapes <= STRETCH and (found := lie_as_they_are(a, b)).agreement >= AGREE:
-        return "whole", found.agreement
+    if 1 / STRETCH <= shapes <= STRETCH and (whole := lie_as_they_are(a, b)) >= AGREE:
+        return "whole", whole
     found = align(a, b)
     return ("part", found.agreement) if found.agreement >= AGREE and found.overlap >= SHARED else None
 
@@ -78,53 +78,31 @@ def candidates(vectors: np.ndarray) -> list[tuple[int, int]]:
     return sorted(found, key=lambda pair: -found[pair])
 
 
-class Groups:
-    """Which rows belong together (union-find)."""
-
-    def __init__(self, n: int) -> None:
-        self._parent = list(range(n))
-
-    def find(self, i: int) -> int:
-        while self._parent[i] != i:
-            self._parent[i] = self._parent[self._parent[i]]
-            i = self._parent[i]
-        return i
-
-    def join(self, i: int, j: int) -> None:
-        a, b = sorted((self.find(i), self.find(j)))
-        self._parent[b] = a
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Groups of two and more, in the order of their first rows."""
-        members: dict[int, list[int]] = {}
-        for i in range(len(self._parent)):
-            members.setdefault(self.find(i), []).append(i)
-        return (group for group in members.values() if len(group) > 1)
-
-
 def find_duplicates(
     index: FolderIndex, progress: Callable[[int, int], None] | None = None
 ) -> tuple[list[list[int]], list[Pair]]:
     """Groups of rows of an index that are copies of each other, and the pairs that prove it."""
-    groups, pairs = Groups(len(index)), []
+    from scipy.cluster.hierarchy import DisjointSet  # which a page need not wait for when it starts
+
+    joined, pairs = DisjointSet(range(len(index))), []
     first: dict[bytes, int] = {}
     for row, digest in enumerate(index.digests):
         before = first.setdefault(digest, row)
         if before != row:
-            groups.join(before, row)
+            joined.merge(before, row)
             pairs.append(Pair(before, row, "identical", 1.0))
     paths = index.paths
     see = lru_cache(maxsize=KEPT)(lambda row: _look(paths[row]))
     possible = candidates(index.vectors)
     for start in range(0, len(possible), BLOCK):
-        block = [(i, j) for i, j in possible[start : start + BLOCK] if groups.find(i) != groups.find(j)]
+        block = [(i, j) for i, j in possible[start : start + BLOCK] if not joined.connected(i, j)]
         for (i, j), found in zip(block, parallel_map(partial(_judge, see), block, index.n_jobs, shared=True)):
             if found is not None:
-                groups.join(i, j)
+                joined.merge(i, j)
                 pairs.append(Pair(i, j, *found))
         if progress is not None:
             progress(min(start + BLOCK, len(possible)), len(possible))
-    return list(groups), pairs
+    return sorted(sorted(group) for group in joined.subsets() if len(group) > 1), pairs
 
 
 def _judge(see: Callable[[int], Picture | None], pair: tuple[int, int]) -> tuple[Kind, float] | None:

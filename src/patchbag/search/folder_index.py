@@ -241,7 +241,7 @@ class FolderIndex:
     ) -> None:
         facts |= {"signature": self._signature, "folder": os.path.abspath(self.folder), "names": names}
         facts |= {"failures": failures, "learned": None}
-        self._forget_rows()
+        self.__dict__.pop("_rows", None)
         self.names, self._status, self._digests, self.vectors = names, status, digests, vectors
         self._left_out, self._facts, self.built = failures, facts, True
         from patchbag.collection.store import Store
@@ -267,9 +267,6 @@ class FolderIndex:
             if model.name != facts["learned"]:
                 with suppress(OSError):
                     model.unlink()
-
-    def _forget_rows(self) -> None:
-        self.__dict__.pop("_rows", None)
 
 
 def _read_codes(arrays: dict[str, np.ndarray]) -> Any:

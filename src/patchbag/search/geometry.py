@@ -62,32 +62,28 @@ class Picture:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well one image lies on another: matches that agree, agreement, the share of the smaller one that overlaps.
+    """How well one image lies on another: agreement, the share of the smaller one that overlaps.
 
-    ``scale`` is the size of the second image's things in the first one's pixels; 1 with ``moved=False`` for whole
-    images that lie on each other.
+    ``scale`` is the size of the second image's things in the first one's pixels.
     """
 
-    matches: int
     agreement: float
     overlap: float
     scale: float
-    moved: bool
 
 
-NONE = Alignment(0, 0.0, 0.0, 1.0, True)
+NONE = Alignment(0.0, 0.0, 1.0)
 
 
-def look(source: Any, keypoints: bool = True) -> Picture:
+def look(source: Any) -> Picture:
     """Grey levels and keypoints of an image; ImageError where it cannot be read."""
     grey = np.clip(load_image(source, mode="grey", max_side=SIDE).array, 0, 255).astype(np.uint8)
     with single_threaded_opencv:
         small = cv2.resize(grey, (WHOLE, WHOLE), interpolation=cv2.INTER_AREA).astype(np.float32)
         points, descriptors = np.empty((0, 2), np.float32), np.empty((0, 32), np.uint8)
-        if keypoints:
-            found, described = cv2.ORB.create(KEYPOINTS, fastThreshold=8).detectAndCompute(grey, None)
-            if len(found):
-                points, descriptors = np.array([keypoint.pt for keypoint in found], np.float32), described
+        found, described = cv2.ORB.create(KEYPOINTS, fastThreshold=8).detectAndCompute(grey, None)
+        if len(found):
+            points, descriptors = np.array([keypoint.pt for keypoint in found], np.float32), described
         blurred = cv2.GaussianBlur(grey, (0, 0), BLUR)
     return Picture(blurred, small, points, descriptors)
 
@@ -133,14 +129,14 @@ def match(a: Picture, b: Picture) -> tuple[np.ndarray, np.ndarray]:
     return a.points[index[:, 0]], b.points[index[:, 1]]
 
 
-def lie_as_they_are(a: Picture, b: Picture) -> Alignment:
-    """Two whole images on each other."""
+def lie_as_they_are(a: Picture, b: Picture) -> float:
+    """How well two whole images agree that lie on each other."""
     found = correlation(a.small, b.small)
     if found >= WORTH:
         with single_threaded_opencv:
             stretched = cv2.resize(b.grey, (a.grey.shape[1], a.grey.shape[0]), interpolation=cv2.INTER_AREA)
         found = min(found, agreement(a.grey, stretched, np.ones(a.grey.shape, bool), STILL))
-    return Alignment(0, found, 1.0, 1.0, False)
+    return found
 
 
 def align(a: Picture, b: Picture) -> Alignment:
@@ -151,8 +147,7 @@ def align(a: Picture, b: Picture) -> Alignment:
     with single_threaded_opencv:
         cv2.setRNGSeed(0)
         warp, inside = cv2.estimateAffinePartial2D(there, here, ransacReprojThreshold=TOLERANCE, maxIters=500)
-        agreeing = 0 if inside is None else int(inside.sum())
-        if warp is None or agreeing < LEAST:
+        if warp is None or inside.sum() < LEAST:
             return NONE
         scale = float(np.hypot(warp[0, 0], warp[1, 0]))
         size = a.grey.shape[1], a.grey.shape[0]
@@ -162,4 +157,4 @@ def align(a: Picture, b: Picture) -> Alignment:
         mask = cv2.erode(inside_of_b, np.ones((EDGE, EDGE), np.uint8), borderValue=1) > 0
     smaller = min(a.grey.size, b.grey.size * scale**2)
     overlap = float(inside_of_b.sum()) / max(smaller, 1.0)
-    return Alignment(agreeing, agreement(a.grey, warped, mask), min(overlap, 1.0), scale, True)
+    return Alignment(agreement(a.grey, warped, mask), min(overlap, 1.0), scale)

@@ -19,16 +19,16 @@ a second for 1,500.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import eigh
 from sklearn.utils import check_array
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from patchbag.declared import Declared, Part, boolean, floats, integer, real, size
+from patchbag.declared import Declared, Part, boolean, floats, integer, real, size, stored
+from patchbag.parameters import NOT_NEGATIVE, estimator, parameter
 from patchbag.registry import storable
 from patchbag.similarity.base import Kernel
 
@@ -38,21 +38,12 @@ from patchbag.similarity.base import Kernel
 class Definiteness:
     """What the eigenvalues of a Gram matrix say; ``str`` of it is a sentence."""
 
-    n: int
-    smallest: float
-    largest: float
-    n_negative: int
-    negative_mass: float
-    definite: bool
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "n": integer(low=0),
-        "smallest": real(),
-        "largest": real(),
-        "n_negative": integer(low=0),
-        "negative_mass": real(),
-        "definite": boolean(),
-    }
+    n: int = stored(integer(low=0))
+    smallest: float = stored(real())
+    largest: float = stored(real())
+    n_negative: int = stored(integer(low=0))
+    negative_mass: float = stored(real())
+    definite: bool = stored(boolean())
 
     def __str__(self) -> str:
         state = "is positive semidefinite" if self.definite else "is not positive semidefinite"
@@ -83,6 +74,7 @@ def clip_eigenvalues(gram: Any) -> tuple[np.ndarray, np.ndarray]:
     return (kept * eigenvalues[eigenvalues > 0]) @ kept.T, kept @ kept.T
 
 
+@estimator
 class DefiniteKernel(Kernel):
     """Checks the training Gram matrix, and repairs it on request; goes before a classifier with a precomputed kernel.
 
@@ -98,20 +90,15 @@ class DefiniteKernel(Kernel):
     >>> make_pipeline(MixtureKernel("klk"), DefiniteKernel("clip"), SVC(kernel="precomputed"))  # doctest: +SKIP
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "action": [StrOptions({"raise", "warn", "clip"})],
-        "tolerance": [Interval(Real, 0, None, closed="left")],
-    }
+    action: str = parameter(StrOptions({"raise", "warn", "clip"}), default="raise")
+    _: KW_ONLY
+    tolerance: float = parameter(NOT_NEGATIVE, default=1e-6)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "definiteness_": Part("Definiteness"),
         "n_features_in_": size("n"),
         "projection_": floats("n", "n", nullable=True),
     }
-
-    def __init__(self, action: str = "raise", *, tolerance: float = 1e-6) -> None:
-        self.action = action
-        self.tolerance = tolerance
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,9 +11,11 @@ from array_api_compat import array_namespace
 from patchbag.declared import Declared, floats
 from patchbag.device import lies_elsewhere, like, product
 from patchbag.encodings.normalize import l2_normalize
+from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import Kernel
 
 
+@estimator
 class InnerProductKernel(Kernel):
     """Inner products of vectors with those of the reference images.
 
@@ -29,14 +31,11 @@ class InnerProductKernel(Kernel):
     [[1.0, 0.96], [0.96, 1.0]]
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"normalize": ["boolean"]}
+    normalize: bool = parameter("boolean", default=True)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "references_": floats("n", "d"),
     }
-
-    def __init__(self, normalize: bool = True) -> None:
-        self.normalize = normalize
 
     def _check(self, X: Any, fitted: bool = False) -> Any:
         vectors = X if lies_elsewhere(X) else np.asarray(X)

@@ -105,7 +105,7 @@ def kth_distances(x: Any, y: Any, k: int, *, itself: bool = False) -> Any:
         raise ValueError(f"{k} neighbours were asked for, but there are {usable} points")
     xp = array_namespace(x, y)
     if not is_numpy_namespace(xp):
-        return _kth_elsewhere(xp, x, y, k, itself)
+        return kth_distances_to_many(x, y[None, ...], k + itself)[0, :]
     if x.shape[1] <= TREE_DIMENSION and len(y) > TREE_POINTS:
         from scipy.spatial import KDTree
 
@@ -124,10 +124,6 @@ def kth_distances(x: Any, y: Any, k: int, *, itself: bool = False) -> Any:
         _kth_smallest(part, k, own[start : start + TILE], chosen[start : start + TILE])
     difference = x.astype(np.float64) - y[chosen]
     return np.sqrt(np.einsum("ij,ij->i", difference, difference))
-
-
-def _kth_elsewhere(xp: Any, x: Any, y: Any, k: int, itself: bool) -> Any:
-    return kth_distances_to_many(x, y[None, ...], k + itself)[0, :]
 
 
 def kth_distances_to_many(x: Any, y: Any, k: int) -> Any:

@@ -20,19 +20,18 @@ by S, those by the low-pass 79 %; the stride was chosen there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from math import log
-from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
-from sklearn.utils._param_validation import Interval
 
 from patchbag.bags import Bags
 from patchbag.device import on_device, to_device, to_host
 from patchbag.features.laplacian import BANDS, WIDTH, split_scales
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.similarity.base import BagKernel, check_bags
 from patchbag.similarity.nearest import (
     FLOOR,
@@ -131,6 +130,7 @@ def two_step_ranking(
     return np.concatenate([chosen[again], first[n:]])
 
 
+@estimator
 class SMPSimilarity(BagKernel):
     """Similarities to reference images by their sparse multiscale patches: -S, rows that are no kernel matrix.
 
@@ -147,14 +147,9 @@ class SMPSimilarity(BagKernel):
 
     symmetric = False
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "k": [Interval(Integral, 1, None, closed="left")],
-        "weights": ["array-like", None],
-    }
-
-    def __init__(self, k: int = 10, *, weights: Any = None) -> None:
-        self.k = k
-        self.weights = weights
+    k: int = parameter(ONE_OR_MORE, default=10)
+    _: KW_ONLY
+    weights: Any = parameter("array-like", None, default=None)
 
     def _check(self, X: Any, fitted: bool = False) -> Bags:
         if self.weights is not None and (

@@ -24,6 +24,7 @@ Cost: that of the branches, one after the other; 8 n n_ref k bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,9 +35,11 @@ from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Choice, Declared, Many, steps
+from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import Kernel, is_kernel
 
 
+@estimator
 class KernelUnion(Kernel, _BaseComposition):
     """Several kernels of the same images, stacked.
 
@@ -58,16 +61,14 @@ class KernelUnion(Kernel, _BaseComposition):
     (120, 120, 2)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"branches": [list], "use": ["array-like", str, None]}
+    branches: list[tuple[str, Any]] = parameter(list)
+    _: KW_ONLY
+    use: Sequence[str] | None = parameter("array-like", str, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "branches_": steps("transform"),
         "groups_": Many(Many(Choice(), low=1), optional=True),
     }
-
-    def __init__(self, branches: list[tuple[str, Any]], *, use: Sequence[str] | None = None) -> None:
-        self.branches = branches
-        self.use = use
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return self._get_params("branches", deep=deep)

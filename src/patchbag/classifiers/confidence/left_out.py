@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import log_ndtr, logsumexp, softmax
 
-from patchbag.declared import Declared, Part, floats
+from patchbag.declared import Declared, Part, floats, stored
 from patchbag.registry import storable
 
 
@@ -40,15 +40,9 @@ class LeftOut:
     ``together (n,)``: the joint statistic, ascending.
     """
 
-    own: np.ndarray
-    strange: np.ndarray
-    together: np.ndarray
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "own": floats("n", low=0, high=1, ascending=True),
-        "strange": floats("s", "n", finite=False),
-        "together": floats("n", ascending=True),
-    }
+    own: np.ndarray = stored(floats("n", low=0, high=1, ascending=True))
+    strange: np.ndarray = stored(floats("s", "n", finite=False))
+    together: np.ndarray = stored(floats("n", ascending=True))
 
     @classmethod
     def from_scores(cls, scores: np.ndarray, targets: np.ndarray, temperature: float, *others: np.ndarray) -> LeftOut:

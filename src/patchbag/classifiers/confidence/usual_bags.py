@@ -19,14 +19,14 @@ blank images.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.classifiers.confidence.left_out import tail
-from patchbag.declared import Declared, floats
+from patchbag.declared import floats, stored
 from patchbag.registry import storable
 
 SHARE = 0.2  # of false alarms that may come from the bags
@@ -39,15 +39,9 @@ FEWEST = 10  # images; how much fewer vary says nothing of how others do
 class UsualBags:
     """``mean (p,)`` and ``deviation (p,)`` of the numbers, and the statistic of the n training images, ascending."""
 
-    mean: np.ndarray
-    deviation: np.ndarray
-    distances: np.ndarray
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "mean": floats("p"),
-        "deviation": floats("p", low=0),
-        "distances": floats("n", low=0, ascending=True),
-    }
+    mean: np.ndarray = stored(floats("p"))
+    deviation: np.ndarray = stored(floats("p", low=0))
+    distances: np.ndarray = stored(floats("n", low=0, ascending=True))
 
     @classmethod
     def from_bags(cls, bags: Any) -> UsualBags | None:

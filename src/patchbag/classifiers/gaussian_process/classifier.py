@@ -30,13 +30,13 @@ The paper's "noise model variance sigma = 1e-5" may be σ or σ²; here ``noise`
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -56,12 +56,14 @@ from patchbag.classifiers.gaussian_process.membership import membership, winning
 from patchbag.classifiers.gaussian_process.nystroem import choose_inducing, fit_inducing
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior, row_order
 from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_versus_rest
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 SMALL = 256
 OPTIMIZE = {"all": (True, True), "weights": (True, False), "noise": (False, True), None: (False, False)}
 
 
+@estimator
 class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, BaseEstimator):
     """Classify images by a Gaussian process on one or several kernels.
 
@@ -94,58 +96,28 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
     inducing_, trace_error_ : indices of the inducing images and the share of variance they miss (None, 0 when exact)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"precomputed", "distance"}), list, tuple, HasMethods(["fit_transform", "transform"])],
-        "likelihood": [StrOptions({"gaussian", "probit"})],
-        "noise": [Interval(Real, 0, None, closed="neither")],
-        "level": [Interval(Real, 0, None, closed="left")],
-        "weights": ["array-like", None],
-        "optimize": [StrOptions({"all", "weights", "noise"}), None],
-        "l1": [Interval(Real, 0, None, closed="left")],
-        "l2": [Interval(Real, 0, None, closed="left")],
-        "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
-        "approximation": [StrOptions({"fitc", "nystroem"})],
-        "repair": ["boolean"],
-        "calibrate": ["boolean"],
-        "n_restarts": [Interval(Integral, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        kernel: Any = "precomputed",
-        *,
-        likelihood: str = "gaussian",
-        noise: float = 1e-2,
-        level: float = 1.0,
-        weights: Any = None,
-        optimize: str | None = "all",
-        l1: float = 0.0,
-        l2: float = 0.0,
-        n_inducing: int | None = None,
-        approximation: str = "fitc",
-        repair: bool = False,
-        calibrate: bool = True,
-        n_restarts: int = 0,
-        max_iter: int = MAX_ITER,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.noise = noise
-        self.level = level
-        self.weights = weights
-        self.optimize = optimize
-        self.l1 = l1
-        self.l2 = l2
-        self.n_inducing = n_inducing
-        self.approximation = approximation
-        self.repair = repair
-        self.calibrate = calibrate
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.random_state = random_state
+    kernel: Any = parameter(
+        StrOptions({"precomputed", "distance"}),
+        list,
+        tuple,
+        HasMethods(["fit_transform", "transform"]),
+        default="precomputed",
+    )
+    _: KW_ONLY
+    likelihood: str = parameter(StrOptions({"gaussian", "probit"}), default="gaussian")
+    noise: float = parameter(POSITIVE, default=1e-2)
+    level: float = parameter(NOT_NEGATIVE, default=1.0)
+    weights: Any = parameter("array-like", None, default=None)
+    optimize: str | None = parameter(StrOptions({"all", "weights", "noise"}), None, default="all")
+    l1: float = parameter(NOT_NEGATIVE, default=0.0)
+    l2: float = parameter(NOT_NEGATIVE, default=0.0)
+    n_inducing: int | None = parameter(ONE_OR_MORE, None, default=None)
+    approximation: str = parameter(StrOptions({"fitc", "nystroem"}), default="fitc")
+    repair: bool = parameter("boolean", default=False)
+    calibrate: bool = parameter("boolean", default=True)
+    n_restarts: int = parameter(ZERO_OR_MORE, default=0)
+    max_iter: int = parameter(ZERO_OR_MORE, default=MAX_ITER)
+    random_state: Any = parameter("random_state", default=None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from patchbag.classifiers.targets import one_machine_a_class
-from patchbag.declared import Declared, Part, boolean, floats, integer, integers, labels, real
+from patchbag.declared import Declared, Part, boolean, floats, integer, integers, labels, real, stored
 from patchbag.registry import storable
 
 
@@ -21,28 +21,16 @@ class Combination:
     ``scales`` is None unless the bases are distances; the ``log_*_std`` are standard deviations of the logarithms.
     """
 
-    weights: np.ndarray
-    noise: float
-    scales: np.ndarray | None
-    log_evidence: float
-    objective: float
-    log_weights_std: np.ndarray
-    log_noise_std: float
-    log_scales_std: np.ndarray | None
-    converged: bool
-    n_iterations: int = 0
-    _stored: ClassVar[dict[str, Declared]] = {
-        "weights": floats("k", low=0),
-        "noise": real(low=0),
-        "scales": floats("k", low=0, optional=True),
-        "log_evidence": real(finite=False),
-        "objective": real(finite=False),
-        "log_weights_std": floats("k", finite=False),
-        "log_noise_std": real(finite=False),
-        "log_scales_std": floats("k", finite=False, optional=True),
-        "converged": boolean(),
-        "n_iterations": integer(low=0),
-    }
+    weights: np.ndarray = stored(floats("k", low=0))
+    noise: float = stored(real(low=0))
+    scales: np.ndarray | None = stored(floats("k", low=0, optional=True))
+    log_evidence: float = stored(real(finite=False))
+    objective: float = stored(real(finite=False))
+    log_weights_std: np.ndarray = stored(floats("k", finite=False))
+    log_noise_std: float = stored(real(finite=False))
+    log_scales_std: np.ndarray | None = stored(floats("k", finite=False, optional=True))
+    converged: bool = stored(boolean())
+    n_iterations: int = stored(integer(low=0), default=0)
 
 
 class FittedProcess:

@@ -20,16 +20,17 @@ diagonal is only jitter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr
 
-from patchbag.declared import Declared, floats, real
+from patchbag.declared import floats, real, stored
 from patchbag.registry import storable
 
 MAX_NEWTON = 60
+TOLERANCE = 1e-10
 
 
 class Mode(NamedTuple):
@@ -47,17 +48,10 @@ class Mode(NamedTuple):
 class LaplacePosterior:
     """Modes of C binary problems: ``gradient (C, n)``, ``root (C, n)``, ``factor (C, n, n)``."""
 
-    gradient: np.ndarray
-    root: np.ndarray
-    factor: np.ndarray
-    log_evidence: float
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "gradient": floats("C", "n"),
-        "root": floats("C", "n", low=0),
-        "factor": floats("C", "n", "n"),
-        "log_evidence": real(finite=False),
-    }
+    gradient: np.ndarray = stored(floats("C", "n"))
+    root: np.ndarray = stored(floats("C", "n", low=0))
+    factor: np.ndarray = stored(floats("C", "n", "n"))
+    log_evidence: float = stored(real(finite=False))
 
     @classmethod
     def from_kernel(cls, kernel: np.ndarray, targets: np.ndarray, jitter: float) -> LaplacePosterior:
@@ -86,7 +80,7 @@ def probit_derivatives(targets: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, 
     return logs, first, second, third
 
 
-def find_mode(covariance: np.ndarray, targets: np.ndarray, tol: float = 1e-10) -> Mode:
+def find_mode(covariance: np.ndarray, targets: np.ndarray) -> Mode:
     """Laplace approximation of one binary problem: ``covariance (n, n)`` semidefinite, ``targets (n,)`` of ±1."""
     n = len(targets)
     a = np.zeros(n)
@@ -108,7 +102,7 @@ def find_mode(covariance: np.ndarray, targets: np.ndarray, tol: float = 1e-10) -
                 break
         change = value - best
         a, y, best = trial, y_trial, value
-        if abs(change) < tol * max(1.0, abs(best)):
+        if abs(change) < TOLERANCE * max(1.0, abs(best)):
             break
     logs, first, second, _ = probit_derivatives(targets, y)
     root = np.sqrt(np.maximum(-second, 0.0))

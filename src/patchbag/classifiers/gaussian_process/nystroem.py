@@ -27,13 +27,12 @@ the inducing images do not explain, exact for all n images.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from patchbag.classifiers.gaussian_process.posterior import JITTERS, jittered_cholesky
-from patchbag.declared import Declared, floats, real
+from patchbag.declared import floats, real, stored
 from patchbag.registry import storable
 
 
@@ -42,19 +41,11 @@ from patchbag.registry import storable
 class InducingPosterior:
     """Posterior of C sets of targets through m inducing images; ``weights (m, C)`` multiply the rows k_u(x)."""
 
-    weights: np.ndarray
-    factor: np.ndarray
-    inner: np.ndarray
-    log_evidence: float
-    trace_error: float
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "weights": floats("n", "C"),
-        "factor": floats("n", "n"),
-        "inner": floats("n", "n"),
-        "log_evidence": real(finite=False),
-        "trace_error": real(finite=False),
-    }
+    weights: np.ndarray = stored(floats("n", "C"))
+    factor: np.ndarray = stored(floats("n", "n"))
+    inner: np.ndarray = stored(floats("n", "n"))
+    log_evidence: float = stored(real(finite=False))
+    trace_error: float = stored(real(finite=False))
 
     def predict(self, rows: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean (q, C) and variance (q,) for kernel ``rows (q, m)`` with the inducing images and self-kernel (q,)."""

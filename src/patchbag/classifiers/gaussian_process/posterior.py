@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.classifiers.gaussian_process.evidence import cholesky_factor, inverse_of
-from patchbag.declared import Declared, floats, real
+from patchbag.declared import floats, real, stored
 from patchbag.device import to_host
 from patchbag.registry import storable
 
@@ -50,17 +50,10 @@ class GaussianPosterior:
     ``factor (n, n)``: lower Cholesky factor of A.  ``targets (n, C)``.  ``solution (n, C)`` = A⁻¹T.  ``noise`` = σ².
     """
 
-    factor: np.ndarray
-    targets: np.ndarray
-    solution: np.ndarray
-    noise: float
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "factor": floats("n", "n"),
-        "targets": floats("n", "C"),
-        "solution": floats("n", "C"),
-        "noise": real(low=0),
-    }
+    factor: np.ndarray = stored(floats("n", "n"))
+    targets: np.ndarray = stored(floats("n", "C"))
+    solution: np.ndarray = stored(floats("n", "C"))
+    noise: float = stored(real(low=0))
 
     @classmethod
     def from_kernel(cls, kernel: np.ndarray, targets: np.ndarray, noise: float) -> GaussianPosterior:

@@ -28,6 +28,7 @@ or less good ones.  Where no prototype at all is worth a vote (two images of two
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -56,7 +57,8 @@ from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nea
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 from patchbag.device import to_host
-from patchbag.features.extraction import ALL_POSITIVE, POSITIVE
+from patchbag.features.extraction import ALL_POSITIVE
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 SCARCE = 3
@@ -71,26 +73,28 @@ class _Trained(NamedTuple):
     width: float | None
 
 
+@estimator
 class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Base of the boosted nearest neighbours; the parameters are explained in its subclasses."""
 
     _votes: Panel | None = None
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_neighbors": [POSITIVE, ALL_POSITIVE],
-        "metric": [str, callable],
-        "kernel": [StrOptions(set(KERNELS))],
-        "width": [Interval(Real, 0, None, closed="neither"), StrOptions({*REACHES, "typical"})],
-        "loss": [StrOptions(set(LOSSES)), callable],
-        "rounds": [POSITIVE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
-        "least": [Interval(Integral, 0, None, closed="left")],
-        "chooser": [StrOptions(set(CHOOSERS))],
-        "smoothing": [Interval(Real, 0, None, closed="left"), None],
-        "drop_negative": ["boolean"],
-        "search": [HasMethods(["fit", "kneighbors"]), None],
-        "folds": [*FOLDS, None],
-        "random_state": ["random_state"],
-    }
+    n_neighbors: int | Sequence[int] = parameter(ONE_OR_MORE, ALL_POSITIVE, default=11)
+    _: KW_ONLY
+    metric: Any = parameter(str, callable, default="euclidean")
+    kernel: str = parameter(StrOptions(set(KERNELS)), default="knn")
+    width: float | str = parameter(POSITIVE, StrOptions({*REACHES, "typical"}), default="adaptive")
+    loss: str | Callable[[float], float] = parameter(StrOptions(set(LOSSES)), callable, default="exponential")
+    rounds: int | float | str = parameter(
+        ONE_OR_MORE, Interval(Real, 0, 1, closed="right"), StrOptions({"auto"}), default="auto"
+    )
+    least: int = parameter(ZERO_OR_MORE, default=0)
+    chooser: str = parameter(StrOptions(set(CHOOSERS)), default="once")
+    smoothing: float | None = parameter(NOT_NEGATIVE, None, default=None)
+    drop_negative: bool = parameter("boolean", default=True)
+    search: Any = parameter(HasMethods(["fit", "kneighbors"]), None, default=None)
+    folds: int | str | None = parameter(*FOLDS, None, default="auto")
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
@@ -106,37 +110,6 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "temperature_": real(low=0),
         "norms_": floats("C", finite=False),
     }
-
-    def __init__(
-        self,
-        n_neighbors: int | Sequence[int] = 11,
-        *,
-        metric: Any = "euclidean",
-        kernel: str = "knn",
-        width: float | str = "adaptive",
-        loss: str | Callable[[float], float] = "exponential",
-        rounds: int | float | str = "auto",
-        least: int = 0,
-        chooser: str = "once",
-        smoothing: float | None = None,
-        drop_negative: bool = True,
-        search: Any = None,
-        folds: int | str | None = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-        self.kernel = kernel
-        self.width = width
-        self.loss = loss
-        self.rounds = rounds
-        self.least = least
-        self.chooser = chooser
-        self.smoothing = smoothing
-        self.drop_negative = drop_negative
-        self.search = search
-        self.folds = folds
-        self.random_state = random_state
 
     def _leverage(
         self, votes: sparse.csc_array, codes: np.ndarray, n_classes: int, rounds: int, order: np.ndarray

@@ -19,6 +19,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils._param_validation import StrOptions
 
 from patchbag.declared import Declared, floats
+from patchbag.parameters import estimator, parameter
 from patchbag.similarity.histograms.distances import DISTANCES, pairwise_distances
 
 BLOCK = 1024
@@ -71,6 +72,7 @@ class SimilarColumns(BaseEstimator):
         return smallest(-X[:, self.columns_], n_neighbors)
 
 
+@estimator
 class FaissSearch(BaseEstimator):
     """An index of faiss (``pip install patchbag[faiss]``).
 
@@ -85,19 +87,10 @@ class FaissSearch(BaseEstimator):
     index_ : faiss' own
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "index": [str],
-        "metric": [StrOptions({"euclidean", "manhattan"})],
-        "settings": [dict, None],
-    }
+    index: str = parameter(str, default="Flat")
+    metric: str = parameter(StrOptions({"euclidean", "manhattan"}), default="euclidean")
+    settings: Mapping[str, float] | None = parameter(dict, None, default=None)
     _stored: ClassVar[dict[str, Declared]] = {}  # an index is built anew from the prototypes
-
-    def __init__(
-        self, index: str = "Flat", metric: str = "euclidean", settings: Mapping[str, float] | None = None
-    ) -> None:
-        self.index = index
-        self.metric = metric
-        self.settings = settings
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: np.ndarray, y: Any = None) -> Self:

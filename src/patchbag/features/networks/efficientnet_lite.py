@@ -33,9 +33,7 @@ Outputs, for EfficientNet-Lite2 and images of 320 × 320:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -44,6 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from patchbag.features.networks.torch_weights import read_torch_weights
+from patchbag.replacing import replacing
 from patchbag.runtime import store_folder
 
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
@@ -200,18 +199,13 @@ def graph_digest(name: str) -> str:
 def efficientnet_lite_file(name: str, *, anew: bool = False) -> Path | bytes:
     """The ONNX file of a variant in the user's cache, made if need be; its content where no file can be written."""
     variant = VARIANTS[name]
-    folder = store_folder() / "networks"
-    path = folder / f"{name}-{variant.sha256[:8]}-{GRAPH_VERSION}.onnx"
+    path = store_folder() / "networks" / f"{name}-{variant.sha256[:8]}-{GRAPH_VERSION}.onnx"
     if path.is_file() and not anew:
         return path
     content = efficientnet_lite_graph(read_torch_weights(weight_file(name)), variant).SerializeToString()
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        with replacing(path) as file:
+            file.write(content)
     except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
         return content
     return path

@@ -27,12 +27,12 @@ def prepare(image: np.ndarray, size: int, normalization: Normalization) -> np.nd
     return planes
 
 
-def pooled_vector(source: Any, model: str = DEFAULT_MODEL, name: str | None = None) -> np.ndarray:
+def pooled_vector(source: Any, name: str | None = None) -> np.ndarray:
     """What ``DeepPatches(output="pooled")`` makes of one image, (d,), without waiting for scikit-learn's import.
 
-    ``model`` is a network of ours, which says how large its images are; ``name`` is for errors, as in ``load_image``.
+    ``name`` is for errors, as in ``load_image``.
     """
-    network = open_network(model, "pooled")
+    network = open_network(DEFAULT_MODEL, "pooled")
     image = load_image(source, mode="rgb", max_pixels=MAX_PIXELS, max_side=MAX_SIDE, name=name).array
     assert network.size is not None and network.normalization is not None
     batch = prepare(image, network.size, network.normalization)[None]

@@ -25,11 +25,11 @@ A new image has the coordinates that its neighbours give it (see image_graph) an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from patchbag.declared import Declared, floats
+from patchbag.declared import floats, stored
 from patchbag.registry import storable
 from patchbag.similarity.graph.image_graph import ImageGraph
 
@@ -42,15 +42,9 @@ class DiffusionBasis:
     ``features (n, m)`` holds φ, ``own (n,)`` ν, ``spectrum (m,)`` f.
     """
 
-    features: np.ndarray
-    own: np.ndarray
-    spectrum: np.ndarray
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "features": floats("n", "m"),
-        "own": floats("n"),
-        "spectrum": floats("m", low=0),
-    }
+    features: np.ndarray = stored(floats("n", "m"))
+    own: np.ndarray = stored(floats("n"))
+    spectrum: np.ndarray = stored(floats("m", low=0))
 
     @classmethod
     def from_graph(cls, graph: ImageGraph, alpha: float, power: int = 1, images: Any = slice(None)) -> DiffusionBasis:

@@ -20,12 +20,12 @@ given by a kernel is turned into vectors whose inner products are the kernel's, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from patchbag.declared import Declared, floats, integer, real
+from patchbag.declared import floats, integer, real, stored
 from patchbag.registry import storable
 from patchbag.similarity.graph.neighbors import WIDER, hubness, nearest, without_hubs
 from patchbag.similarity.graph.spectrum import ISOLATED, leading_eigenvectors
@@ -55,25 +55,14 @@ class ImageGraph:
     (50, (50, 50))
     """
 
-    vectors: np.ndarray
-    mean: np.ndarray
-    power: float
-    hub: np.ndarray
-    degrees: np.ndarray
-    n_neighbors: int
-    eigenvalues: np.ndarray
-    eigenvectors: np.ndarray
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "vectors": floats("n", "d"),
-        "mean": floats("d"),
-        "power": real(low=0),
-        "hub": floats("n"),
-        "degrees": floats("n", low=0),
-        "n_neighbors": integer(low=1),
-        "eigenvalues": floats("m"),
-        "eigenvectors": floats("n", "m"),
-    }
+    vectors: np.ndarray = stored(floats("n", "d"))
+    mean: np.ndarray = stored(floats("d"))
+    power: float = stored(real(low=0))
+    hub: np.ndarray = stored(floats("n"))
+    degrees: np.ndarray = stored(floats("n", low=0))
+    n_neighbors: int = stored(integer(low=1))
+    eigenvalues: np.ndarray = stored(floats("m"))
+    eigenvectors: np.ndarray = stored(floats("n", "m"))
 
     @classmethod
     def from_vectors(
@@ -145,13 +134,13 @@ def unit_rows(X: np.ndarray) -> np.ndarray:
     return np.asarray(X / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)
 
 
-def kernel_vectors(kernel: np.ndarray, n_landmarks: int = LANDMARKS) -> np.ndarray:
+def kernel_vectors(kernel: np.ndarray, n_landmarks: int = LANDMARKS, most: int | None = None) -> np.ndarray:
     """(n, r) vectors whose inner products are those of ``kernel (n, n)``, nearly so with fewer landmarks than images;
-    the largest directions first.
+    the largest directions first, at most so many of them.
     """
     landmarks = np.sort(np.random.RandomState(0).permutation(len(kernel))[:n_landmarks])
     values, vectors = np.linalg.eigh(kernel[np.ix_(landmarks, landmarks)])
-    keep = np.flatnonzero(values > 1e-8 * max(values[-1], 1e-300))[::-1]
+    keep = np.flatnonzero(values > 1e-8 * max(values[-1], 1e-300))[::-1][:most]
     return np.asarray(kernel[:, landmarks] @ (vectors[:, keep] / np.sqrt(values[keep])))
 
 

@@ -8,6 +8,7 @@ the weight w are chosen by the labels given to ``fit`` (see ``choice``).  Withou
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -16,12 +17,14 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.declared import Declared, Part, real
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.similarity.base import Kernel
 from patchbag.similarity.graph.choice import ALPHAS, MIXES, choose_diffusion, known_labels
 from patchbag.similarity.graph.diffusion import DiffusionBasis
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors
 
 
+@estimator
 class DiffusionKernel(Kernel):
     """Similarities to the images of a pool by diffusion on their neighbour graph, mixed with the plain cosine.
 
@@ -43,15 +46,14 @@ class DiffusionKernel(Kernel):
     (3, 30)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "alpha": [Interval(Real, 0, 1, closed="left"), StrOptions({"auto"})],
-        "mix": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "n_eigenvectors": [Interval(Integral, 1, None, closed="left")],
-        "power": [Interval(Integral, 1, 2, closed="both")],
-        "entry_power": [Interval(Real, 0, None, closed="neither")],
-        "n_jobs": [Integral, None],
-    }
+    alpha: float | str = parameter(Interval(Real, 0, 1, closed="left"), StrOptions({"auto"}), default="auto")
+    mix: float | str = parameter(Interval(Real, 0, 1, closed="both"), StrOptions({"auto"}), default="auto")
+    _: KW_ONLY
+    n_neighbors: int = parameter(ONE_OR_MORE, default=20)
+    n_eigenvectors: int = parameter(ONE_OR_MORE, default=300)
+    power: int = parameter(Interval(Integral, 1, 2, closed="both"), default=1)
+    entry_power: float = parameter(POSITIVE, default=0.5)
+    n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "references_": Part("ImageGraph", n="n", m="m"),
@@ -59,25 +61,6 @@ class DiffusionKernel(Kernel):
         "mix_": real(low=0, high=1),
         "basis_": Part("DiffusionBasis", n="n", m="m"),
     }
-
-    def __init__(
-        self,
-        alpha: float | str = "auto",
-        mix: float | str = "auto",
-        *,
-        n_neighbors: int = 20,
-        n_eigenvectors: int = 300,
-        power: int = 1,
-        entry_power: float = 0.5,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.mix = mix
-        self.n_neighbors = n_neighbors
-        self.n_eigenvectors = n_eigenvectors
-        self.power = power
-        self.entry_power = entry_power
-        self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -25,6 +25,7 @@ function.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any, ClassVar
 
@@ -33,6 +34,7 @@ from numba import njit
 from sklearn.utils._param_validation import StrOptions
 
 from patchbag.declared import Declared, floats
+from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import HistogramSimilarity, check_histograms, map_rows
 from patchbag.special import newton_step
 
@@ -158,6 +160,7 @@ def contextual_histograms(
     return np.where(gaps <= flat, 0.5, found)
 
 
+@estimator
 class ContextualHistograms(HistogramSimilarity):
     """Histograms → contextual similarities to the training histograms, (n, number of references), in [0, 1].
 
@@ -173,20 +176,14 @@ class ContextualHistograms(HistogramSimilarity):
     """
 
     normalized = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "divergence": [StrOptions({"kl", "bhattacharyya"}), callable],
-        "symmetric": ["boolean"],
-        "context": ["array-like", None],
-    }
+    divergence: Divergence = parameter(StrOptions({"kl", "bhattacharyya"}), callable, default="kl")
+    _: KW_ONLY
+    symmetric: bool = parameter("boolean", default=True)
+    context: Any = parameter("array-like", None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "context_": floats("d", low=0),
     }
-
-    def __init__(self, divergence: Divergence = "kl", *, symmetric: bool = True, context: Any = None) -> None:
-        self.divergence = divergence
-        self.symmetric = symmetric
-        self.context = context
 
     def _fit(self, histograms: np.ndarray) -> None:
         super()._fit(histograms)

@@ -26,8 +26,9 @@ Cost: n·m·V; Bhattacharyya is one matrix product, the others a Numba kernel ov
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from numba import njit
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from patchbag.declared import Declared, real
+from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import HistogramSimilarity, map_rows
 
@@ -101,6 +103,7 @@ def histogram_distance(A: np.ndarray, B: np.ndarray, kernel: str = "chi2") -> np
     return np.maximum(half.astype(similarity.dtype) - similarity, 0)
 
 
+@estimator
 class HistogramKernel(HistogramSimilarity):
     """Histograms → rows of similarities to the training histograms, for an SVM with a precomputed kernel.
 
@@ -119,32 +122,16 @@ class HistogramKernel(HistogramSimilarity):
     (120, 120)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions(set(KERNELS))],
-        "exponential": ["boolean"],
-        "gamma": [Interval(Real, 0, None, closed="neither"), None],
-        "gamma_samples": [Interval(Integral, 2, None, closed="left")],
-        "random_state": ["random_state"],
-    }
+    kernel: str = parameter(StrOptions(set(KERNELS)), default="chi2")
+    _: KW_ONLY
+    exponential: bool = parameter("boolean", default=False)
+    gamma: float | None = parameter(POSITIVE, None, default=None)
+    gamma_samples: int = parameter(Interval(Integral, 2, None, closed="left"), default=512)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "gamma_": real(low=0, optional=True),
     }
-
-    def __init__(
-        self,
-        kernel: str = "chi2",
-        *,
-        exponential: bool = False,
-        gamma: float | None = None,
-        gamma_samples: int = 512,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.exponential = exponential
-        self.gamma = gamma
-        self.gamma_samples = gamma_samples
-        self.random_state = random_state
 
     def _fit(self, histograms: np.ndarray) -> None:
         super()._fit(histograms)

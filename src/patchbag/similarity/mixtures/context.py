@@ -31,6 +31,7 @@ difference.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
@@ -42,6 +43,7 @@ from patchbag.declared import Declared, Part
 from patchbag.device import follow, lies_elsewhere, to_host
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
+from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import MixtureSimilarity, map_rows
 from patchbag.similarity.blend import best_shares
 from patchbag.similarity.mixtures.dense import dense_context
@@ -155,6 +157,7 @@ def average_mixture(mixtures: Mixtures) -> Mixtures:
     return Mixtures((mass / mass.sum())[None], mean[None], variance[None])
 
 
+@estimator
 class ContextualSimilarity(MixtureSimilarity):
     """Mixtures → contextual similarities to the training mixtures, (n, number of references), in [0, 1].
 
@@ -175,32 +178,16 @@ class ContextualSimilarity(MixtureSimilarity):
     array([1., 1., 1.], dtype=float32)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "symmetric": ["boolean"],
-        "matching": [StrOptions({"one-to-one", "all"})],
-        "iterations": [Interval(Integral, 1, 10_000, closed="both"), None],
-        "context": [HasMethods("fit"), GaussianParameters, None],
-        "precision": [StrOptions({"float32", "float64"})],
-    }
+    _: KW_ONLY
+    symmetric: bool = parameter("boolean", default=True)
+    matching: str = parameter(StrOptions({"one-to-one", "all"}), default="one-to-one")
+    iterations: int | None = parameter(Interval(Integral, 1, 10_000, closed="both"), None, default=None)
+    context: Any = parameter(HasMethods("fit"), GaussianParameters, None, default=None)
+    precision: str = parameter(StrOptions({"float32", "float64"}), default="float32")
 
     _stored: ClassVar[dict[str, Declared]] = {
         "context_": Part("Mixtures", K="K", D="D"),
     }
-
-    def __init__(
-        self,
-        *,
-        symmetric: bool = True,
-        matching: str = "one-to-one",
-        iterations: int | None = None,
-        context: Any = None,
-        precision: str = "float32",
-    ) -> None:
-        self.symmetric = symmetric
-        self.matching = matching
-        self.iterations = iterations
-        self.context = context
-        self.precision = precision
 
     @property
     def follows(self) -> bool:

@@ -24,7 +24,8 @@ Deviation: a matched PPK, which the thesis only suggests, is averaged over both 
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +35,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from patchbag.declared import Declared, floats, integer, real
 from patchbag.device import follow, like, to_host
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import MixtureSimilarity
 from patchbag.similarity.mixtures import matching as pairs
@@ -133,6 +135,7 @@ def check_range(K: Any, P: Mixtures, Q: Mixtures, rho: float) -> Any:
     )
 
 
+@estimator
 class MixtureKernel(MixtureSimilarity):
     """Mixtures → rows of similarities to the training mixtures, for a linear classifier or a precomputed kernel.
 
@@ -159,46 +162,22 @@ class MixtureKernel(MixtureSimilarity):
     (10, 120)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"ppk", "klk"})],
-        "matching": [StrOptions({*PRODUCT_MATCHINGS, *DIVERGENCE_MATCHINGS})],
-        "rho": [Interval(Real, 0, None, closed="neither")],
-        "gamma": [Interval(Real, 0, None, closed="neither"), None],
-        "gamma_samples": [Interval(Integral, 2, None, closed="left"), None],
-        "normalize": ["boolean"],
-        "n_samples": [Interval(Integral, 1, None, closed="left")],
-        "precision": [StrOptions({"float32", "float64"})],
-        "random_state": ["random_state"],
-    }
+    kernel: str = parameter(StrOptions({"ppk", "klk"}), default="ppk")
+    _: KW_ONLY
+    matching: str = parameter(StrOptions({*PRODUCT_MATCHINGS, *DIVERGENCE_MATCHINGS}), default="one-to-one")
+    rho: float = parameter(POSITIVE, default=0.5)
+    gamma: float | None = parameter(POSITIVE, None, default=None)
+    gamma_samples: int | None = parameter(Interval(Integral, 2, None, closed="left"), None, default=None)
+    normalize: bool = parameter("boolean", default=False)
+    n_samples: int = parameter(ONE_OR_MORE, default=1000)
+    precision: str = parameter(StrOptions({"float32", "float64"}), default="float32")
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "seed_": integer(low=0, optional=True),
         "gamma_": real(low=0, optional=True),
         "reference_log_norms_": floats("n", optional=True),
     }
-
-    def __init__(
-        self,
-        kernel: str = "ppk",
-        *,
-        matching: str = "one-to-one",
-        rho: float = 0.5,
-        gamma: float | None = None,
-        gamma_samples: int | None = None,
-        normalize: bool = False,
-        n_samples: int = 1000,
-        precision: str = "float32",
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.matching = matching
-        self.rho = rho
-        self.gamma = gamma
-        self.gamma_samples = gamma_samples
-        self.normalize = normalize
-        self.n_samples = n_samples
-        self.precision = precision
-        self.random_state = random_state
 
     @property
     def follows(self) -> bool:

@@ -45,9 +45,10 @@ half-iteration.  Memory: blocks of images, 64 MB of affinities at a time.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -58,6 +59,7 @@ from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.device import follow, from_device, lies_elsewhere
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import MixtureSimilarity, check_bags, check_mixtures, map_rows
 from patchbag.similarity.mixtures.dense import dense_weights
 from patchbag.similarity.mixtures.gaussians import fits_single, frame
@@ -221,6 +223,7 @@ def _sampled_row(job: tuple[Any, Any], densities: Any, k: int, iterations: int |
     return blend_weights(logs, shares, "kl", iterations, None if own is None else np.array([own]))
 
 
+@estimator
 class ReferenceWeights(MixtureSimilarity):
     """Mixtures → weights of the training mixtures in the best blend, (n, number of references), rows sum to one.
 
@@ -243,28 +246,12 @@ class ReferenceWeights(MixtureSimilarity):
     """
 
     symmetric = False
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "measure": [StrOptions({*MEASURES, "sampling"})],
-        "matching": [StrOptions({"one-to-one", "all"})],
-        "iterations": [Interval(Integral, 1, MAX_ITERATIONS, closed="both"), None],
-        "leave_out_self": ["boolean"],
-        "precision": [StrOptions({"float32", "float64"})],
-    }
-
-    def __init__(
-        self,
-        measure: str = "kl",
-        *,
-        matching: str = "one-to-one",
-        iterations: int | None = 3,
-        leave_out_self: bool = True,
-        precision: str = "float32",
-    ) -> None:
-        self.measure = measure
-        self.matching = matching
-        self.iterations = iterations
-        self.leave_out_self = leave_out_self
-        self.precision = precision
+    measure: str = parameter(StrOptions({*MEASURES, "sampling"}), default="kl")
+    _: KW_ONLY
+    matching: str = parameter(StrOptions({"one-to-one", "all"}), default="one-to-one")
+    iterations: int | None = parameter(Interval(Integral, 1, MAX_ITERATIONS, closed="both"), None, default=3)
+    leave_out_self: bool = parameter("boolean", default=True)
+    precision: str = parameter(StrOptions({"float32", "float64"}), default="float32")
 
     @property
     def follows(self) -> bool:

@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 from numba import njit
 
-from patchbag.declared import Declared, floats, integers, size
+from patchbag.declared import floats, integers, size, stored
 from patchbag.registry import storable
 
 DENSE_SHARE = 3
@@ -84,19 +83,11 @@ class BinIndex:
     ``counts``.
     """
 
-    keys: np.ndarray
-    starts: np.ndarray
-    images: np.ndarray
-    counts: np.ndarray
-    n: int
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "n": size("n"),
-        "keys": integers("bins", ascending=True),
-        "images": integers("entries", low=0, below="n"),
-        "counts": floats("entries", low=0),
-        "starts": integers("bins + 1", low=0, high="entries", ascending=True),
-    }
+    n: int = stored(size("n"))
+    keys: np.ndarray = stored(integers("bins", ascending=True))
+    images: np.ndarray = stored(integers("entries", low=0, below="n"))
+    counts: np.ndarray = stored(floats("entries", low=0))
+    starts: np.ndarray = stored(integers("bins + 1", low=0, high="entries", ascending=True))
 
     @classmethod
     def build(cls, histograms: Histograms) -> BinIndex:
@@ -105,7 +96,7 @@ class BinIndex:
         first = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]])) if len(bins) else np.empty(0, np.int64)
         images = histograms.images[order].astype(np.int32)
         starts = np.concatenate([first, [len(bins)]])
-        return cls(bins[first], starts, images, histograms.counts[order].astype(float), histograms.n)
+        return cls(histograms.n, bins[first], images, histograms.counts[order].astype(float), starts)
 
     @cached_property
     def dense(self) -> tuple[np.ndarray, np.ndarray]:

@@ -28,16 +28,17 @@ Cost: O(T_X T_Z d) a pair as matrix products, and cubic for the matching: for co
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.bags import Bags
 from patchbag.declared import Declared, floats, real
+from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.similarity.base import BagKernel, map_rows
 
 METHODS = ("sum", "max", "lyu", "emd")
@@ -91,6 +92,7 @@ def _match_all(a: Bags, b: Bags, **options: Any) -> np.ndarray:
     return np.hstack([_match(a, other, **options) for other in b.chunks(ROWS)])
 
 
+@estimator
 class SetKernel(BagKernel):
     """Kernel between bags from a kernel between features.
 
@@ -112,33 +114,17 @@ class SetKernel(BagKernel):
 
     most_features = 1 << 14
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "method": [StrOptions(set(METHODS))],
-        "local": [StrOptions({"rbf", "linear"})],
-        "gamma": [Interval(Real, 0, None, closed="neither"), None],
-        "p": [Interval(Real, 0, None, closed="neither")],
-        "normalize": ["boolean"],
-    }
+    method: str = parameter(StrOptions(set(METHODS)), default="sum")
+    _: KW_ONLY
+    local: str = parameter(StrOptions({"rbf", "linear"}), default="rbf")
+    gamma: float | None = parameter(POSITIVE, None, default=None)
+    p: float = parameter(POSITIVE, default=9.0)
+    normalize: bool = parameter("boolean", default=True)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "gamma_": real(low=0),
         "self_similarity_": floats("n"),
     }
-
-    def __init__(
-        self,
-        method: str = "sum",
-        *,
-        local: str = "rbf",
-        gamma: float | None = None,
-        p: float = 9.0,
-        normalize: bool = True,
-    ) -> None:
-        self.method = method
-        self.local = local
-        self.gamma = gamma
-        self.p = p
-        self.normalize = normalize
 
     def _fit(self, bags: Bags) -> None:
         if self.method == "lyu" and self.local == "linear" and not float(self.p).is_integer():

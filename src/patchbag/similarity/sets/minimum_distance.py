@@ -26,18 +26,19 @@ pass.  ``squared=True`` squares the descriptor distances, which favours a few cl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic
 from scipy.spatial.distance import cdist
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.bags import Bags
 from patchbag.declared import Declared, real
+from patchbag.parameters import NOT_NEGATIVE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_map
 from patchbag.similarity.base import BagKernel
 
@@ -225,6 +226,7 @@ def _block(bags: Bags, center: np.ndarray, unit: float) -> Block:
     return Block(values, single, (single**2).sum(axis=1), places, bags.offsets)
 
 
+@estimator
 class MinimumDistanceKernel(BagKernel):
     """exp(-D / A) with D the average minimum distance between bags.
 
@@ -242,29 +244,15 @@ class MinimumDistanceKernel(BagKernel):
 
     most_features = 1 << 14
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "position_weight": [Interval(Real, 0, None, closed="left")],
-        "squared": ["boolean"],
-        "scale": [Interval(Real, 0, None, closed="neither"), None],
-        "output": [StrOptions({"kernel", "distance"})],
-    }
+    position_weight: float = parameter(NOT_NEGATIVE, default=0.0)
+    _: KW_ONLY
+    squared: bool = parameter("boolean", default=False)
+    scale: float | None = parameter(POSITIVE, None, default=None)
+    output: str = parameter(StrOptions({"kernel", "distance"}), default="kernel")
 
     _stored: ClassVar[dict[str, Declared]] = {
         "scale_": real(low=0),
     }
-
-    def __init__(
-        self,
-        position_weight: float = 0.0,
-        *,
-        squared: bool = False,
-        scale: float | None = None,
-        output: str = "kernel",
-    ) -> None:
-        self.position_weight = position_weight
-        self.squared = squared
-        self.scale = scale
-        self.output = output
 
     @classmethod
     def fit_transform_all(cls, kernels: Sequence[Self], X: Any) -> list[np.ndarray]:

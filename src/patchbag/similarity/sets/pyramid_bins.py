@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -31,7 +31,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from patchbag.bags import Bags
-from patchbag.declared import NOT_ZERO, Declared, floats, integer, integers, real
+from patchbag.declared import NOT_ZERO, floats, integer, integers, real, stored
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
@@ -77,19 +77,11 @@ def _uniform_keys(values, low, high, shift, side, n_levels, salt):  # pragma: no
 class UniformBins:
     """Nested hypercubes: ``low``, ``high (d,)`` bound the space, ``shifts (s, d)`` place it, ``side`` is the finest."""
 
-    low: np.ndarray
-    high: np.ndarray
-    shifts: np.ndarray
-    side: float
-    n_levels: int
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "low": floats("d"),
-        "high": floats("d"),
-        "shifts": floats("shifts", "d", low=0),
-        "side": real(low=NOT_ZERO),
-        "n_levels": integer(low=1, high=MAX_LEVELS),
-    }
+    low: np.ndarray = stored(floats("d"))
+    high: np.ndarray = stored(floats("d"))
+    shifts: np.ndarray = stored(floats("shifts", "d", low=0))
+    side: float = stored(real(low=NOT_ZERO))
+    n_levels: int = stored(integer(low=1, high=MAX_LEVELS))
 
     @classmethod
     def cover(cls, values: np.ndarray, n_levels: int, n_shifts: int, random_state: Any) -> UniformBins:
@@ -145,19 +137,11 @@ class VocabularyBins:
     Below a leaf that ends early, features go to the bin number ``nodes``, which carries no weight.
     """
 
-    centers: np.ndarray
-    children: np.ndarray
-    sizes: np.ndarray
-    parents: np.ndarray
-    n_levels: int
-
-    _stored: ClassVar[dict[str, Declared]] = {
-        "centers": floats("nodes", "d"),
-        "children": integers("nodes", 2, low=0, high="nodes"),
-        "sizes": floats("nodes", low=NOT_ZERO),
-        "parents": integers("nodes", low=0, below="nodes"),
-        "n_levels": integer(low=1, high=MAX_LEVELS),
-    }
+    centers: np.ndarray = stored(floats("nodes", "d"))
+    children: np.ndarray = stored(integers("nodes", 2, low=0, high="nodes"))
+    sizes: np.ndarray = stored(floats("nodes", low=NOT_ZERO))
+    parents: np.ndarray = stored(integers("nodes", low=0, below="nodes"))
+    n_levels: int = stored(integer(low=1, high=MAX_LEVELS))
 
     @classmethod
     def grow(cls, values: np.ndarray, n_levels: int, n_branches: int, random_state: Any) -> VocabularyBins:

@@ -32,8 +32,9 @@ The text says a kernel is Mercer "as long as w_i >= w_{i+1}"; the last weight mu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,6 +43,7 @@ from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
 from patchbag.declared import NOT_ZERO, Declared, Many, Part, floats, real
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.similarity.base import BagKernel, map_rows
 from patchbag.similarity.sets.bin_index import BinIndex, Histograms
@@ -148,6 +150,7 @@ def _place_vocabulary(bags: Bags, bins: VocabularyBins, weights: np.ndarray) -> 
     return [level.weighted(weights[level.bins.astype(np.int64)]) for level in bins.place(bags)]
 
 
+@estimator
 class PyramidMatchKernel(IntersectionKernel):
     """Pyramid match kernel between bags of features.
 
@@ -171,46 +174,22 @@ class PyramidMatchKernel(IntersectionKernel):
     (2, 2)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "bins": [StrOptions({"uniform", "vocabulary"})],
-        "n_levels": [Interval(Integral, 1, MAX_LEVELS, closed="both")],
-        "n_shifts": [Interval(Integral, 1, None, closed="left")],
-        "weights": ["array-like", None],
-        "n_branches": [Interval(Integral, 2, None, closed="left")],
-        "max_samples": [Interval(Integral, 1, None, closed="left")],
-        "position_weight": [Interval(Real, 0, None, closed="left"), None],
-        "normalize": ["boolean"],
-        "random_state": ["random_state"],
-    }
+    bins: str = parameter(StrOptions({"uniform", "vocabulary"}), default="uniform")
+    _: KW_ONLY
+    n_levels: int = parameter(Interval(Integral, 1, MAX_LEVELS, closed="both"), default=5)
+    n_shifts: int = parameter(ONE_OR_MORE, default=4)
+    weights: Any = parameter("array-like", None, default=None)
+    n_branches: int = parameter(Interval(Integral, 2, None, closed="left"), default=10)
+    max_samples: int = parameter(ONE_OR_MORE, default=100_000)
+    position_weight: float | None = parameter(NOT_NEGATIVE, None, default=None)
+    normalize: bool = parameter("boolean", default=True)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "extent_": real(low=0),
         "bins_": Part("UniformBins", "VocabularyBins", d="bin_d", shifts="shifts"),
         "level_weights_": floats("levels", low=0, optional=True),
     }
-
-    def __init__(
-        self,
-        bins: str = "uniform",
-        *,
-        n_levels: int = 5,
-        n_shifts: int = 4,
-        weights: Any = None,
-        n_branches: int = 10,
-        max_samples: int = 100_000,
-        position_weight: float | None = None,
-        normalize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.bins = bins
-        self.n_levels = n_levels
-        self.n_shifts = n_shifts
-        self.weights = weights
-        self.n_branches = n_branches
-        self.max_samples = max_samples
-        self.position_weight = position_weight
-        self.normalize = normalize
-        self.random_state = random_state
 
     def _learn_bins(self, bags: Bags) -> None:
         values = np.asarray(bags.values)

@@ -20,6 +20,7 @@ bag of words.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
 from patchbag.declared import Declared, floats
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
 from patchbag.similarity.sets.pyramid_match import IntersectionKernel, Place
@@ -90,6 +92,7 @@ def _place_words(bags: Bags, vocabulary: np.ndarray, n_levels: int) -> list[Hist
     return found
 
 
+@estimator
 class SpatialPyramidMatch(IntersectionKernel):
     """Spatial pyramid match kernel between bags with positions.
 
@@ -102,35 +105,17 @@ class SpatialPyramidMatch(IntersectionKernel):
     normalize : divide by the root of the self-matches
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_words": [Interval(Integral, 1, None, closed="left")],
-        "vocabulary": ["array-like", None],
-        "n_levels": [Interval(Integral, 1, MAX_LEVELS, closed="both")],
-        "max_samples": [Interval(Integral, 1, None, closed="left")],
-        "normalize": ["boolean"],
-        "random_state": ["random_state"],
-    }
+    n_words: int = parameter(ONE_OR_MORE, default=200)
+    _: KW_ONLY
+    vocabulary: Any = parameter("array-like", None, default=None)
+    n_levels: int = parameter(Interval(Integral, 1, MAX_LEVELS, closed="both"), default=3)
+    max_samples: int = parameter(ONE_OR_MORE, default=100_000)
+    normalize: bool = parameter("boolean", default=True)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "vocabulary_": floats("words", "d"),
     }
-
-    def __init__(
-        self,
-        n_words: int = 200,
-        *,
-        vocabulary: Any = None,
-        n_levels: int = 3,
-        max_samples: int = 100_000,
-        normalize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.n_words = n_words
-        self.vocabulary = vocabulary
-        self.n_levels = n_levels
-        self.max_samples = max_samples
-        self.normalize = normalize
-        self.random_state = random_state
 
     def _learn_bins(self, bags: Bags) -> None:
         if self.vocabulary is not None:

@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { plural, say } from "./dom.js";
-import { classOf, detail, emit, expire, nameOf, remember, store } from "./store.js";
+import { detail, emit, expire, nameOf, remember, store } from "./store.js";
 import { fail, toast } from "./toast.js";
 
 function guess(ids, label) {
@@ -78,5 +78,3 @@ export function classOfKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return null;
   return store.state.classes.find((one) => one.key && one.key.toLowerCase() === event.key.toLowerCase()) ?? null;
 }
-
-export const knownClass = (id) => (id === null || id === undefined ? null : classOf(id));

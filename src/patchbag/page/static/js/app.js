@@ -6,7 +6,7 @@ import { button, count, h, icon, isTyping, percent, plural, say } from "./dom.js
 import { showHelp } from "./help.js";
 import { on, setState, start, store } from "./store.js";
 import { isDark } from "./theme-state.js";
-import { fail, question, toast } from "./toast.js";
+import { attempt, fail, question, toast } from "./toast.js";
 
 const VIEWS = {
   gallery: ["Gallery", () => import("./gallery.js")],
@@ -120,11 +120,7 @@ function makeTools() {
 async function rename() {
   const name = await question("Your name", { value: store.state.me, action: "Use it", hint: "Undo and questions are yours; others see who gave a label." });
   if (!name) return;
-  try {
-    setState(await put("/me", { name }));
-  } catch (error) {
-    fail(error);
-  }
+  await attempt(async () => setState(await put("/me", { name })));
 }
 
 function showProgress() {

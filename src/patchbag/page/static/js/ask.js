@@ -6,7 +6,7 @@ import { curve } from "./curve.js";
 import { button, count, fileName, h, isTyping, percent, say } from "./dom.js";
 import { Picker } from "./picker.js";
 import { classOf, emit, on, remember, store } from "./store.js";
-import { fail } from "./toast.js";
+import { attempt, fail } from "./toast.js";
 
 const AGAIN = 1000; // milliseconds until a question is asked for again while there is none
 
@@ -50,22 +50,16 @@ export async function mount(root) {
   get("/ask/curve").then((found) => ((points = found.points), drawStanding()), fail);
   await next();
 
-  async function next() {
-    try {
-      show(await get("/ask"));
-    } catch (error) {
-      fail(error);
-    }
+  function next() {
+    return attempt(async () => show(await get("/ask")));
   }
 
   // an answer that was taken back is wanted anew
-  async function askAgain(id) {
-    try {
+  function askAgain(id) {
+    return attempt(async () => {
       const image = await get(`/images/${id}`);
       show({ ...current, image, probabilities: image.probabilities, why: "You took this answer back." });
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   function show(question) {

@@ -6,7 +6,7 @@ import { confusion } from "./confusion.js";
 import { button, h, percent, plural, sentence } from "./dom.js";
 import { classOf, nameOf, on } from "./store.js";
 import { dot, refreshTiles, thumbLink } from "./tile.js";
-import { fail } from "./toast.js";
+import { attempt, fail } from "./toast.js";
 
 const TABS = [
   ["errors", "Labels to look at", errors],
@@ -106,14 +106,10 @@ async function confusions() {
 
 async function duplicates(again) {
   const found = await get("/check/duplicates");
-  const start = async () => {
-    try {
-      await post("/check/duplicates");
-      again();
-    } catch (error) {
-      fail(error);
-    }
-  };
+  const start = () => attempt(async () => {
+    await post("/check/duplicates");
+    again();
+  });
   if (found.running) return [note("Looking for near-duplicates …")];
   if (!found.ready) return [note("Copies, crops and rescaled versions of the same picture. It takes a while in a large folder."), button("Look for near-duplicates", start, { kind: "primary" })];
   const groups = [...found.groups].sort((a, b) => Number(b.across) - Number(a.across));

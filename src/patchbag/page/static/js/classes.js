@@ -4,7 +4,7 @@ import { get, patch, post, remove } from "./api.js";
 import { button, count, h, plural } from "./dom.js";
 import { classes, emit, nameOf, on, setState, store } from "./store.js";
 import { refreshTiles, thumbLink } from "./tile.js";
-import { confirm, fail, question, toast } from "./toast.js";
+import { attempt, confirm, fail, question, toast } from "./toast.js";
 
 export function mount(root) {
   const body = h("tbody");
@@ -79,8 +79,8 @@ export function mount(root) {
     if (agreed) await send(remove(`/classes/${one.id}`), `Removed ${one.name}`);
   }
 
-  async function split(one) {
-    try {
+  function split(one) {
+    return attempt(async () => {
       const { parts } = await post(`/classes/${one.id}/split`, { name: "?", parts: 2 });
       proposal.hidden = false;
       const boxes = parts.map((ids, i) => {
@@ -92,9 +92,7 @@ export function mount(root) {
       });
       proposal.replaceChildren(h("h2", {}, "Split ", one.name), h("p", { class: "soft" }, "By how its images look. Or select images in the gallery and give them another label."), ...boxes, button("Leave it", () => (proposal.hidden = true)));
       proposal.scrollIntoView({ behavior: "smooth" });
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   get("/classes").then((found) => setState({ ...store.state, classes: found.classes }), fail);

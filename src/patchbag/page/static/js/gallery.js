@@ -7,7 +7,7 @@ import { Grid } from "./grid.js";
 import { Picker } from "./picker.js";
 import { classes, classOf, on } from "./store.js";
 import { dot } from "./tile.js";
-import { confirm, fail, toast } from "./toast.js";
+import { attempt, confirm, toast } from "./toast.js";
 
 const FILTERS = [
   ["", "All images"],
@@ -98,9 +98,9 @@ export async function mount(root, address) {
     load(false);
   }
 
-  async function load(keep) {
+  function load(keep) {
     const mine = ++ticket;
-    try {
+    return attempt(async () => {
       const found = await get("/images", Object.fromEntries([...new Set(query.keys())].map((key) => [key, query.getAll(key)])));
       if (mine !== ticket) return;
       fresh.hidden = true;
@@ -109,9 +109,7 @@ export async function mount(root, address) {
       grid.element.dataset.empty = "No image matches. Choose another filter above.";
       tally.textContent = plural(found.total ?? found.ids.length, "image");
       drawAccept();
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   function dependsOnModel() {
@@ -138,8 +136,8 @@ export async function mount(root, address) {
     return ids.filter((id) => open.has(id));
   }
 
-  async function acceptMany(shown, what, work) {
-    try {
+  function acceptMany(shown, what, work) {
+    return attempt(async () => {
       const ids = await withoutLabel(shown);
       if (!ids.length) return toast("All of these have a label already.");
       const question = `Label ${plural(ids.length, "image")} ${what}?`;
@@ -147,9 +145,7 @@ export async function mount(root, address) {
       await work(ids);
       grid.select([]);
       grid.list.focus({ preventScroll: true }); // keys are for the images again
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   const acceptAs = (ids, one) => acceptMany(ids, `“${one.name}”`, (open) => label(open, one.id));

@@ -26,7 +26,7 @@ export class Grid {
     this.band = h("div", { class: "band", hidden: true });
     this.space = h("div", { class: "grid-space" }, this.heads, this.list, this.band);
     this.element = h("div", { class: "grid" }, this.space);
-    this.element.addEventListener("scroll", () => this._scrolled(), { passive: true });
+    this.element.addEventListener("scroll", () => this._draw(), { passive: true });
     this.list.addEventListener("pointerdown", (event) => this._down(event));
     this.list.addEventListener("dblclick", (event) => {
       const tile = event.target.closest(".tile");
@@ -107,10 +107,6 @@ export class Grid {
       this.tiles.clear();
     } // else only the height is another, and a tile that is being clicked on stays
     this._drawNow();
-  }
-
-  _scrolled() {
-    this._draw();
   }
 
   _shown() {

@@ -8,7 +8,7 @@ import { Picker } from "./picker.js";
 import { Scatter } from "./scatter.js";
 import { classes, detail, need, on } from "./store.js";
 import { dot } from "./tile.js";
-import { fail } from "./toast.js";
+import { attempt, fail } from "./toast.js";
 
 const COLOURS = [
   ["label", "Label"],
@@ -71,13 +71,11 @@ export async function mount(root) {
     empty.hidden = !text;
   }
 
-  async function make() {
-    try {
+  function make() {
+    return attempt(async () => {
       await post("/map");
       note.textContent = "The map is being made anew …";
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   function drawModes() {

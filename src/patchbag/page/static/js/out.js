@@ -3,7 +3,7 @@
 import { get, post, upload } from "./api.js";
 import { button, h, plural } from "./dom.js";
 import { emit, on, store } from "./store.js";
-import { confirm, fail, toast } from "./toast.js";
+import { attempt, confirm, toast } from "./toast.js";
 
 const HOW = [
   ["copy", "Copy", "Each image is copied to a folder named as its class."],
@@ -29,14 +29,12 @@ export async function mount(root) {
   const timer = setInterval(() => made.dataset.running && refresh(), 1500);
   await refresh();
 
-  async function refresh() {
-    try {
+  function refresh() {
+    return attempt(async () => {
       const state = await get("/export");
       delete made.dataset.running;
       made.replaceChildren(...[["model", "Train a model", "Download the model"], ["report", "Make the report", "Open the report"]].map((entry) => product(state[entry[0]], ...entry)));
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   function product(state, name, make, fetch) {
@@ -47,32 +45,26 @@ export async function mount(root) {
     return h("div", { class: "row wrap" }, start, link, state.error ? h("span", { class: "bad" }, state.error) : null);
   }
 
-  async function begin(name) {
-    try {
+  function begin(name) {
+    return attempt(async () => {
       await post(`/export/${name}`);
       await refresh();
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
-  async function write() {
-    try {
+  function write() {
+    return attempt(async () => {
       const done = await post("/export/labels");
       toast(`Wrote ${plural(done.labels, "label")} to ${done.path}`);
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   async function sort(how, text) {
     if (!(await confirm(`Sort ${plural(store.state.labelled, "image")} into folders?`, text, how === "move" ? "Move them" : "Go"))) return;
-    try {
+    await attempt(async () => {
       const done = await post("/export/folder", { how });
       toast(`${plural(done.files, "file")} in ${done.path}`, { undo: true });
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   function importer([kind, name, ends]) {
@@ -81,13 +73,11 @@ export async function mount(root) {
       const file = chooser.files[0];
       chooser.value = "";
       if (!file) return;
-      try {
+      await attempt(async () => {
         const done = await upload(`/import/${kind}`, file);
         toast(`${plural(done.labels, "label")} read${done.unknown ? `, ${plural(done.unknown, "image")} not found` : ""}`, { undo: true });
         emit("labelled", { ids: null, label: null });
-      } catch (error) {
-        fail(error);
-      }
+      });
     });
     return [button(name, () => chooser.click()), chooser];
   }

@@ -8,7 +8,7 @@ import { boxQuery, Canvas } from "./heat.js";
 import { Picker } from "./picker.js";
 import { detail, on, remember, store } from "./store.js";
 import { verdict } from "./tile.js";
-import { fail } from "./toast.js";
+import { attempt, fail } from "./toast.js";
 
 const TOP = 120;
 let kept = null; // a picture from elsewhere outlives a look at one of the results
@@ -51,20 +51,18 @@ export async function mount(root, address) {
   else grid.element.dataset.empty = "What you search for shows up here.";
   grid.element.classList.toggle("empty", !grid.ids.length);
 
-  async function fromCollection() {
+  function fromCollection() {
     file = null;
     kept = null;
     const id = Number(query.get("image"));
     canvas.image.dataset.id = id;
-    try {
+    return attempt(async () => {
       remember([await get(`/images/${id}`)]);
       showQuery();
       const box = query.get("left") === null ? null : { left: Number(query.get("left")), top: Number(query.get("top_")), right: Number(query.get("right")), bottom: Number(query.get("bottom")) };
       canvas.setBox(box);
       await search(box);
-    } catch (error) {
-      fail(error);
-    }
+    });
   }
 
   function showQuery() {

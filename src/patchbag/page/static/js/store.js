@@ -29,7 +29,6 @@ let timer = null;
 export const classes = () => store.state?.classes ?? [];
 export const classOf = (id) => classes().find((one) => one.id === id) ?? null;
 export const nameOf = (id) => classOf(id)?.name ?? "—";
-export const colourOf = (id) => classOf(id)?.color ?? "var(--soft)";
 export const detail = (id) => store.details.get(id) ?? null;
 
 /** The small picture of an image; undefined where it is not known yet. */

@@ -22,6 +22,16 @@ export function fail(error) {
   toast(sentence(error.message), { kind: "bad" });
 }
 
+/** What the work gives; null where it fails, which the person is told. */
+export async function attempt(work) {
+  try {
+    return await work();
+  } catch (error) {
+    fail(error);
+    return null;
+  }
+}
+
 function show(title, content, actions) {
   const heading = h("h2", { id: "dialog-title" }, title);
   const dialog = h("dialog", { class: "dialog", "aria-labelledby": "dialog-title" }, heading, content, actions);
