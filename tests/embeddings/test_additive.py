@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 
 from patchbag import AdditiveKernelPCA, SquareRootMap
-from patchbag.embeddings.additive import KERNELS, nystroem, quantiles, top_eigenpairs
+from patchbag.embeddings.eigenfunctions import KERNELS, nystroem, quantiles, top_eigenpairs
 from patchbag.similarity.histograms.kernel import histogram_kernel
 
 

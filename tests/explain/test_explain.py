@@ -27,6 +27,7 @@ from patchbag import (
     make_recipe,
 )
 from patchbag.explain.heat import heat_map
+from patchbag.explain.images import linear_shares, process_shares
 from patchbag.explain.patches import explain_patches, explain_pool
 from patchbag.similarity.inner_product import InnerProductKernel
 from patchbag.stages import deep_fisher, fisher, pooled
@@ -163,6 +164,30 @@ def test_what_is_no_sum_over_patches_says_so():
         explain_patches(model, bags[:2])
     with pytest.raises(ValueError, match="classes must be some of"):
         explain_patches(model, bags[:1], ["dog"])
+
+
+@pytest.mark.parametrize("options", [{}, {"likelihood": "probit"}, {"n_inducing": 8}])
+def test_training_images_and_rest_add_up_to_the_soft_label(options):
+    bags, labels = labelled_bags()
+    vectors = Pipeline(SUMS["mean"]).fit_transform(bags)
+    process = GaussianProcessClassifier(InnerProductKernel(), random_state=0, **options).fit(vectors, labels)
+    shares = process_shares(process, vectors[4:5])
+    np.testing.assert_allclose(shares.scores, process.decision_function(vectors[4:5])[0], atol=TOLERANCE)
+    assert len(shares.deciding(0, 5)) == 5
+    if not options:
+        alike = labels[shares.deciding(0, 3)]
+        assert (alike == "class 0").any()
+
+
+def test_training_images_of_a_linear_classifier_are_those_of_its_dual():
+    bags, labels = labelled_bags()
+    vectors = Pipeline(SUMS["fisher pyramid"]).fit_transform(bags).astype(np.float64)
+    model = LinearClassifier("least-squares", C=1.0, random_state=0).fit(vectors, labels)
+    shares = linear_shares(model.coef_, model.intercept_, vectors, vectors[3])
+    np.testing.assert_allclose(shares.scores, model.decision_function(vectors[3:4])[0], atol=TOLERANCE)
+    signs = np.where(labels[:, None] == model.classes_, 1.0, -1.0)
+    dual = np.linalg.solve(vectors @ vectors.T + np.eye(len(vectors)), signs - signs.mean(axis=0))
+    np.testing.assert_allclose(shares.values, (vectors @ vectors[3])[:, None] * dual, atol=1e-6)
 
 
 def test_images_of_a_pool_add_up_to_its_scores():

@@ -23,23 +23,20 @@ stands for its share of them, where the thesis draws M images: the same function
 absent from most images and k(0, v) = 0 teaches nothing.  Tables are even in :math:`\sqrt u` and not in u: the functions
 rise like a root at 0, where most values are.  Beyond the largest training value they go on as straight lines in it.
 
-**What is computed.**  All D eigenproblems together: a few products of the kernel matrices with F + 4 vectors each
-(subspace iteration, then Rayleigh-Ritz).  Quantiles make the matrices of all dimensions alike, so that the eigenvectors
-of their mean are a good beginning, and the spectra fall fast: two products are enough for χ².  Zero stays zero, and
-sparse rows stay sparse.  Cost: D · M² kernel values and about 4 · D · M² · F operations to learn, one root and n_d
-table look-ups per value that is not zero to embed.
+**What is computed.**  The functions of all dimensions together (:mod:`~patchbag.embeddings.eigenfunctions`).  Zero
+stays zero, and sparse rows stay sparse.  Cost: D · M² kernel values and about 4 · D · M² · F operations to learn, one
+root and n_d table look-ups per value that is not zero to embed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numba import prange, vectorize
+from numba import prange
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -47,92 +44,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.declared import Declared, floats, integers, real, size
 from patchbag.device import to_host
+from patchbag.embeddings.eigenfunctions import KERNELS, TINY, learn_functions, quantiles
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state, parallel_map, parallel_njit
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
 BLOCK = 128  # dimensions that are learned together
-EXTRA = 4
-PASSES = 5  # at most
-CLOSE = 1e-3  # of the largest eigenvalue: residual of eigenvectors that are good enough
-TINY = 1e-30
 LARGEST = 1e15  # products of two such numbers, summed over samples, are still far from the end of float32
 WIDE = np.uint64(4)  # functions that are written at once
-
-
-@vectorize(cache=True)
-def _bhattacharyya(u, v):  # pragma: no cover - compiled
-    return np.sqrt(u * v)
-
-
-@vectorize(cache=True)
-def _chi2(u, v):  # pragma: no cover - compiled
-    both = u + v
-    return (u + u) * v / both if both > 0 else both
-
-
-@vectorize(cache=True)
-def _jensen_shannon(u, v):  # pragma: no cover - compiled
-    both = u + v
-    left = u * np.log2(both / u) if u > 0 else u
-    right = v * np.log2(both / v) if v > 0 else v
-    return type(both)(0.5) * (left + right)
-
-
-KERNELS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "bhattacharyya": _bhattacharyya,
-    "chi2": _chi2,
-    "intersection": np.minimum,
-    "jensen-shannon": _jensen_shannon,
-}
-
-
-def top_eigenpairs(matrices: np.ndarray, n: int, random: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The n largest eigenvalues (D, n), falling, and eigenvectors (D, M, n) of symmetric matrices (D, M, M)."""
-    size = matrices.shape[1]
-    n = min(n, size)
-    if 2 * (n + EXTRA) >= size:
-        values, vectors = np.linalg.eigh(matrices)
-        return values[:, ::-1][:, :n], vectors[:, :, ::-1][:, :, :n]
-    traces = np.maximum(np.trace(matrices, axis1=1, axis2=2), TINY)
-    mean = np.tensordot(1 / traces, matrices, 1)
-    basis, others = np.split(random.standard_normal((size, n + EXTRA)).astype(matrices.dtype), [n], axis=1)
-    for _ in range(PASSES):
-        basis = np.linalg.qr(mean @ basis)[0]
-    image = matrices @ np.hstack([basis, others])  # others: for what a few matrices have and their mean has not
-    for _ in range(PASSES):
-        basis = np.linalg.qr(image)[0]
-        image = matrices @ basis
-        values, turn = np.linalg.eigh(basis.swapaxes(1, 2) @ image)
-        values, turn = values[:, ::-1][:, :n], turn[:, :, ::-1][:, :, :n]
-        vectors = basis @ turn
-        residual = np.abs(image @ turn - vectors * values[:, None, :]).max(axis=(1, 2))
-        if (residual <= CLOSE * values[:, 0]).all():
-            break
-    return values, vectors
-
-
-def nystroem(
-    values: np.ndarray, samples: np.ndarray, coefficients: np.ndarray, kernel: Callable[..., np.ndarray]
-) -> np.ndarray:
-    """φ (D, B, F) of (7.6) at ``values (D, B)``, from ``samples (D, M)`` and ``coefficients (D, M, F)`` = ψ/σ."""
-    return np.asarray(kernel(values[:, :, None], samples[:, None, :]) @ coefficients)
-
-
-def _learn(
-    kernel: Callable[..., np.ndarray], n_functions: int, n_points: int, seed: int, part: tuple[np.ndarray, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (D, F) and tables (D, B, F) of some dimensions: their samples (D, M), weights and limits (D,)."""
-    samples, weights, limits = part
-    matrices = kernel(samples[:, :, None], samples[:, None, :]) * (weights / samples.shape[1])[:, None, None]
-    values, vectors = top_eigenpairs(matrices, n_functions, np.random.default_rng(seed))
-    values = np.maximum(values, 0)
-    # of the weighted matrix: σ² ψ; a function without energy is zero
-    scale = np.sqrt(weights / samples.shape[1])[:, None] / np.sqrt(np.maximum(values, TINY))
-    scale = np.where(values > 1e-7 * np.maximum(values[:, :1], TINY), scale, 0.0).astype(samples.dtype)
-    points = (np.linspace(0, 1, n_points, dtype=samples.dtype) * np.sqrt(limits)[:, None]) ** 2
-    tables = nystroem(points, samples, vectors * scale[:, None, :], kernel)
-    return values, tables
 
 
 @parallel_njit(cache=True, nogil=True, error_model="numpy")
@@ -313,7 +232,7 @@ class AdditiveKernelPCA(HistogramMap):
         kernel = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         parts = [tuple(a[d : d + BLOCK] for a in learned) for d in range(0, width, BLOCK)]
-        learn = partial(_learn, kernel, min(self.n_functions, self.n_samples), self.n_points, seed)
+        learn = partial(learn_functions, kernel, min(self.n_functions, self.n_samples), self.n_points, seed)
         values, tables = (np.concatenate(found) for found in zip(*parallel_map(learn, parts, self.n_jobs)))
         wanted = min(2 * width if self.n_components is None else self.n_components, values.size)
         chosen = np.zeros(values.size, bool)
@@ -353,23 +272,3 @@ class AdditiveKernelPCA(HistogramMap):
         sizes["E"] = int(values["functions_"].sum())
         needed = sizes["E"] * int(values["n_points"])
         return None if needed == sizes["numbers"] else f"its tables have {sizes['numbers']} numbers, not {needed}"
-
-
-def quantiles(X: Any, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the values of each column that are not zero: evenly spread quantiles (D, n), the share (D,) of all values that
-    they are, and the largest one (D,).
-    """
-    if sparse.issparse(X):
-        X = sparse.csc_array(X)
-        columns: Any = [np.sort(X.data[a:b]) for a, b in pairwise(X.indptr)]
-    else:
-        columns = np.sort(np.ascontiguousarray(X.T), axis=1)
-    samples = np.zeros((X.shape[1], n), np.float32)
-    shares, largest = np.zeros(X.shape[1], np.float32), np.zeros(X.shape[1], np.float32)
-    where = (np.arange(n) + 0.5) / n
-    for d, column in enumerate(columns):
-        there = column[np.searchsorted(column, 0, side="right") :]
-        if len(there):
-            samples[d] = there[np.minimum((where * len(there)).astype(np.int64), len(there) - 1)]
-            shares[d], largest[d] = len(there) / X.shape[0], there[-1]
-    return samples, shares, largest

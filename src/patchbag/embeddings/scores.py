@@ -20,7 +20,8 @@ import numpy as np
 from numba import prange
 from scipy import sparse
 
-from patchbag.embeddings.additive import TINY, AdditiveKernelPCA
+from patchbag.embeddings.additive import AdditiveKernelPCA
+from patchbag.embeddings.eigenfunctions import TINY
 from patchbag.runtime import parallel_njit
 
 TABLE_CLASSES = 16  # up to so many classes tables are faster

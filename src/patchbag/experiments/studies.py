@@ -85,7 +85,7 @@ def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell, jou
 @study("eigenfunctions")
 def eigenfunctions(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
     """liu2010 figure 7.1: functions of 2uv/(u + v) learned at 128 points regularly spaced in [0, 1]."""
-    from patchbag.embeddings.additive import KERNELS, nystroem, top_eigenpairs
+    from patchbag.embeddings.eigenfunctions import KERNELS, nystroem, top_eigenpairs
 
     u = np.linspace(0, 1, 128)[None]
     k = KERNELS["chi2"](u[:, :, None], u[:, None, :])

@@ -31,13 +31,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.bags import Bags, as_bags
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.pool import PoolClassifier
 from patchbag.encodings.mean import MeanDescriptor
+from patchbag.explain.images import dual_weights
 from patchbag.explain.pooling import SUMS, Affine, affine_steps, centred, mean_shares, statistics_shares
 from patchbag.mixture.universal import UniversalStatistics
 from patchbag.similarity.union import KernelUnion
@@ -128,7 +128,7 @@ def _branches(
         constant = np.zeros(weights.shape[1]) + getattr(classifier, "intercept_", 0.0)
         yield "", steps, X, weights, constant
         return
-    dual, level = _dual_weights(classifier)
+    dual, level = dual_weights(classifier)
     if isinstance(steps[-1] if steps else None, KernelUnion):
         for step in steps[:-1]:
             X = step.transform(X)
@@ -141,26 +141,6 @@ def _branches(
         if affine_steps(path[-1]) is None or references.ndim != 2:
             raise ValueError(f"{type(path[-1]).__name__} is no inner product of vectors: no sum over patches")
         yield name, path, X, references.T.astype(np.float64) @ dual[i], level if i == 0 else np.zeros_like(level)
-
-
-def _dual_weights(process: GaussianProcessClassifier) -> tuple[np.ndarray, np.ndarray]:
-    """(k, n, C) weights of the training images' kernels in the soft labels, and what the level adds to these (C,)."""
-    check_is_fitted(process, "posterior_")
-    posterior = process.posterior_
-    if hasattr(posterior, "solution"):
-        alpha = posterior.solution
-    else:
-        alpha = posterior.weights if process.inducing_ is not None else posterior.gradient.T
-    whole = alpha
-    if process.inducing_ is not None:
-        whole = np.zeros((process.input_.n_images_, alpha.shape[1]))
-        whole[process.inducing_] = alpha
-    projections = process.input_.projections_
-    dual = [
-        weight * (whole if projection is None else projection @ whole)
-        for weight, projection in zip(process.weights_, projections)
-    ]
-    return np.stack(dual), process.level * alpha.sum(axis=0)
 
 
 def _shares(path: list[Any], classifier: Any, data: Any, weights: np.ndarray) -> tuple[Bags, np.ndarray, np.ndarray]:
