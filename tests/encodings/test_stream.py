@@ -74,7 +74,8 @@ def test_images_that_fail_are_named_by_their_place_or_left_out(fisher, tmp_path)
     found = encode_images(sift, encoder, broken, tmp_path / "v.npy", on_error="skip", chunk=2)
     assert found.kept.tolist() == [2, 3, 4, 5, 7, 8] and [one.index for one in found.failures] == [0, 1, 6]
     whole = encode_images(sift, encoder, images[:6], tmp_path / "w.npy").vectors
-    np.testing.assert_array_equal(found.vectors, whole)
+    # other chunks: BLAS may round products of other heights otherwise, and so may float16
+    np.testing.assert_allclose(found.vectors, whole, atol=1e-4)
     with pytest.raises(ImageError, match="image 6 of 7"):
         encode_images(sift, encoder, broken[2:6] + images[:2] + [b""], tmp_path / "x.npy", chunk=3)
     with pytest.raises(ValueError, match="nothing to encode"):

@@ -140,11 +140,15 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
             raise ValueError(f"n_inducing must be at most the {len(targets)} images, got {self.n_inducing}")
         self.inducing_ = None if self.n_inducing is None else self._choose_inducing(bases, self.n_inducing)
         bases, self_kernels = self.input_.check(bases, self.inducing_)
-        rows = slice(None) if self.inducing_ is None else self.inducing_
-        learned_from = bases[:, rows][:, :, rows]
+        small = (self.n_inducing or len(targets)) < SMALL
         # hundreds of factorisations of a small matrix: waking threads for each takes longer than the work
-        with threadpool_limits(limits=1 if learned_from.shape[1] < SMALL else None):
-            found = self.combination_ = self._learn(learned_from, targets[rows])
+        with threadpool_limits(limits=1 if small else None):
+            self._fit(bases, self_kernels, labels, targets)
+        return self
+
+    def _fit(self, bases: np.ndarray, self_kernels: np.ndarray, labels: np.ndarray, targets: np.ndarray) -> None:
+        rows = slice(None) if self.inducing_ is None else self.inducing_
+        found = self.combination_ = self._learn(bases[:, rows][:, :, rows], targets[rows])
         self.weights_, self.log_weights_std_ = found.weights, found.log_weights_std
         self.scales_, self.noise_ = found.scales, found.noise
         self.posterior_ = row_order(self._condition(bases, self_kernels, targets))
@@ -154,7 +158,6 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         if self.calibrate and self.likelihood == "gaussian" and self.inducing_ is None:
             random = check_random_state(self.random_state)
             self.temperature_, self.left_out_ = calibrate(self.posterior_, labels, random)
-        return self
 
     def _choose_inducing(self, bases: np.ndarray, size: int) -> np.ndarray:
         kernels = np.exp(-unit_scales(bases)[:, None, None] * bases) if self.input_.distances_ else bases
@@ -200,7 +203,7 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
             warnings.warn(
                 f"weights and noise had not converged after max_iter={self.max_iter} iterations; raise max_iter",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return best
 
