@@ -26,6 +26,9 @@ from sklearn.pipeline import Pipeline
 from patchbag.classifiers.fusion import LateFusionClassifier
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.pool import PoolClassifier
+from patchbag.embeddings.additive import AdditiveKernelPCA, SquareRootMap
+from patchbag.embeddings.kernel_pca import KernelPCAMap
+from patchbag.embeddings.random_features import RandomFourierMap
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
 from patchbag.encodings.polya import PolyaVector
@@ -41,7 +44,6 @@ from patchbag.similarity.mixtures.context import ContextualSimilarity
 from patchbag.similarity.mixtures.kernel import MixtureKernel
 from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
 from patchbag.stages import (
-    EMBEDDINGS,
     FEATURES,
     PYRAMID,
     SHARP_RELEVANCE,
@@ -51,7 +53,6 @@ from patchbag.stages import (
     all_kernels,
     auto_kernels,
     checked,
-    deep_fisher,
     directions,
     embedded_words,
     encoded,
@@ -59,7 +60,6 @@ from patchbag.stages import (
     gaussian_process,
     on_rows,
     pooled,
-    product_kernel,
     projected,
     prototypes,
     pyramid_match,
@@ -130,16 +130,6 @@ def make_recipe(name: str, features: str | Sequence[str] | None = None) -> Pipel
     return Pipeline([("features", FeatureChannels([(n, FEATURES[n]()) for n in names])), ("classifier", fusion)])
 
 
-FEW = 15  # labels per class below which many images without a label teach more than several kernels
-
-
-def recommended(labels: Sequence[Any]) -> str:
-    """The recipe for images of which some have a label, and others None: what ``auto`` means for them."""
-    known = [label for label in labels if label is not None]
-    few = len(known) < FEW * len(set(known)) and len(labels) > 2 * len(known)
-    return "deep-pool" if few else "auto"
-
-
 add_recipe("fisher", "improved Fisher vectors, spatial pyramid, linear SVM", "Perronnin et al. 2010", fisher)
 add_recipe(
     "words",
@@ -147,9 +137,19 @@ add_recipe(
     "liu2010 §2.2.2",
     lambda: encoded(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
 )
-for name, (summary, section, _) in EMBEDDINGS.items():
-    words_of = partial(embedded_words, name)
-    add_recipe(f"words-{name}", f"soft bag of words, {summary}, linear SVM", f"liu2010 {section}", words_of)
+for name, section, kernel, embedding in (
+    ("sqrt", "§7.2.1", "square roots (Bhattacharyya kernel)", SquareRootMap),
+    ("addkpca", "§7.4", "explicit vectors of the χ² kernel", AdditiveKernelPCA),
+    (
+        "kpca",
+        "§7.3",
+        "explicit vectors of the exponential Bhattacharyya kernel",
+        lambda: KernelPCAMap(HistogramKernel("bhattacharyya", exponential=True)),
+    ),
+    ("rff", "§7.5", "random Fourier features of the exponential Bhattacharyya kernel", RandomFourierMap),
+):
+    summary = f"soft bag of words, {kernel}, linear SVM"
+    add_recipe(f"words-{name}", summary, f"liu2010 {section}", partial(embedded_words, embedding))
 add_recipe(
     "polya",
     "Pólya Fisher kernel of word counts, spatial pyramid, linear SVM",
@@ -179,7 +179,7 @@ add_recipe(
     "adapted mixtures, rows of probability product kernels",
     "liu2010 ch. 4",
     adapted,
-    lambda: checked(product_kernel()),
+    lambda: checked(MixtureKernel("ppk", normalize=True)),
     on_rows,
     "sift-contrast",
 )
@@ -243,7 +243,7 @@ add_recipe(
     "deep-fisher",
     "Fisher vectors of a network's patches, spatial pyramid, linear SVM",
     "Cimpoi et al. 2015",
-    deep_fisher,
+    lambda: fisher(64),
     features="deep",
 )
 add_recipe(

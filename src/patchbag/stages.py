@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sklearn.pipeline import Pipeline
@@ -14,12 +15,10 @@ from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClas
 from patchbag.classifiers.linear import LinearClassifier
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
-from patchbag.embeddings.additive import AdditiveKernelPCA, SquareRootMap
-from patchbag.embeddings.kernel_pca import KernelPCAMap
-from patchbag.embeddings.random_features import RandomFourierMap
 from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.mean import MeanDescriptor
 from patchbag.encodings.normalize import Normalizer
+from patchbag.encodings.vlad import VLAD
 from patchbag.encodings.words import BagOfWords
 from patchbag.features.color import ColorStatistics
 from patchbag.features.deep import DeepPatches
@@ -55,56 +54,21 @@ Stage = Callable[[], Steps]
 LEAST = 64
 
 
-def sift() -> DenseSIFT:
-    """ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes."""
-    return DenseSIFT(step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8", min_side=LEAST)
-
-
-def contrasted_sift() -> DenseSIFT:
-    """The same without patches that show nothing: as a Gaussian without width they would outweigh all others."""
-    return sift().set_params(low_contrast="drop")
-
-
-def color_statistics() -> ColorStatistics:
-    """COL: colours of patches on the same lattice."""
-    return ColorStatistics(step=8, cell_sizes=(4, 6, 8, 10), dtype="uint8", min_side=LEAST)
-
-
-def blur() -> GeometricBlur:
-    """Geometric blur at edges."""
-    return GeometricBlur(150, spacing=5.0, min_side=LEAST)
-
-
-def deep() -> DeepPatches:
-    """Patch vectors of a network."""
-    return DeepPatches(dtype="float16")
-
-
-def deep_pooled() -> DeepPatches:
-    """The one vector per image that a network pools its patches to."""
-    return DeepPatches(output="pooled")
-
-
-def gist() -> Gist:
-    """One vector per image: its orientations, coarse and fine, in 4 × 4 blocks."""
-    return Gist()
-
-
-def multiscale_patches() -> MultiscalePatches:
-    """SMP: neighbourhoods of Laplacian pyramid coefficients."""
-    return MultiscalePatches()
-
+# ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes
+sift = partial(DenseSIFT, step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8", min_side=LEAST)
 
 FEATURES: dict[str, Callable[[], Any]] = {
     "sift": sift,
-    "sift-contrast": contrasted_sift,
-    "color": color_statistics,
-    "gb": blur,
-    "deep": deep,
-    "deep-pooled": deep_pooled,
-    "gist": gist,
+    # without patches that show nothing: as a Gaussian without width they would outweigh all others
+    "sift-contrast": partial(sift, low_contrast="drop"),
+    # COL, on the same lattice
+    "color": partial(ColorStatistics, step=8, cell_sizes=(4, 6, 8, 10), dtype="uint8", min_side=LEAST),
+    "gb": partial(GeometricBlur, 150, spacing=5.0, min_side=LEAST),
+    "deep": partial(DeepPatches, dtype="float16"),
+    "deep-pooled": partial(DeepPatches, output="pooled"),
+    "gist": Gist,
     "lbp": LocalBinaryPatterns,
-    "smp": multiscale_patches,
+    "smp": MultiscalePatches,
 }
 
 # --- representations -------------------------------------------------------------------------------------------------
@@ -132,38 +96,26 @@ def encoded(statistics: Any, encoding: Any, normalize: list[str]) -> Steps:
     return [("statistics", statistics), ("encoding", encoding), ("normalize", Normalizer(normalize))]
 
 
-def adapted(relevance: float = RELEVANCE) -> Steps:
+def adapted(relevance: float = RELEVANCE, largest: int = 128) -> Steps:
     """MAP-adapted mixtures (liu2010 §4.2)."""
-    return [("statistics", universal(8, 128, 50)), ("adaptation", MAPAdaptation(relevance))]
+    return [("statistics", universal(8, largest, 50)), ("adaptation", MAPAdaptation(relevance))]
 
 
 def words() -> Steps:
     return [("statistics", vocabulary(1, 1024, 50)), ("encoding", BagOfWords())]
 
 
-# explicit vectors of kernels of words (liu2010 ch. 7): what they are, where, and the step
-EMBEDDINGS: dict[str, tuple[str, str, Callable[[], Any]]] = {
-    "sqrt": ("square roots (Bhattacharyya kernel)", "§7.2.1", SquareRootMap),
-    "addkpca": ("explicit vectors of the χ² kernel", "§7.4", AdditiveKernelPCA),
-    "kpca": (
-        "explicit vectors of the exponential Bhattacharyya kernel",
-        "§7.3",
-        lambda: KernelPCAMap(HistogramKernel("bhattacharyya", exponential=True)),
-    ),
-    "rff": ("random Fourier features of the exponential Bhattacharyya kernel", "§7.5", RandomFourierMap),
-}
-
-
-def embedded_words(embedding: str) -> Steps:
-    return [*words(), ("embedding", EMBEDDINGS[embedding][2]())]
+def embedded_words(embedding: Callable[[], Any]) -> Steps:
+    """Words, and explicit vectors of a kernel of them (liu2010 ch. 7)."""
+    return [*words(), ("embedding", embedding())]
 
 
 def fisher(largest: int = 256, dimension: int = 64) -> Steps:
     return encoded(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
 
 
-def deep_fisher() -> Steps:
-    return encoded(universal(8, 64, 64, PYRAMID), FisherVector(), ["power", "l2"])
+def vlad() -> Steps:
+    return encoded(universal(8, 64, 64), VLAD(), ["power", "l2"])
 
 
 def pooled() -> Steps:
@@ -203,10 +155,6 @@ def references(measure: str) -> Steps:
     return [("similarity", weights), ("normalize", Normalizer(["power"]))]
 
 
-def product_kernel() -> Any:
-    return MixtureKernel("ppk", normalize=True)
-
-
 def pyramid_match() -> Any:
     """kapoor2010, "Dense PMK": uniform bins; on Caltech-101, seeds 100 to 103, 4 levels and 8 placements were best."""
     return PyramidMatchKernel("uniform", n_levels=4, n_shifts=8, position_weight=1.0)
@@ -228,7 +176,7 @@ def all_kernels() -> KernelUnion:
         branch("gbdist", "gb", projected(64), MinimumDistanceKernel(0.5)),
         branch("fisher", "sift", fisher(), InnerProductKernel()),
         branch("fisher-color", "color", fisher(64, 32), InnerProductKernel()),
-        branch("gmm-ppk", "sift", adapted(), product_kernel()),
+        branch("gmm-ppk", "sift", adapted(), MixtureKernel("ppk", normalize=True)),
         branch("gmm-klk", "sift", adapted(SHARP_RELEVANCE), MixtureKernel("klk")),
         branch("context-kl", "sift", adapted(), ContextualSimilarity()),
         branch("words-chi2", "sift", words(), HistogramKernel("chi2", exponential=True)),
@@ -246,7 +194,7 @@ def auto_kernels() -> KernelUnion:
     return KernelUnion(
         [
             branch("deep", "deep-pooled", pooled()),
-            branch("deep-fisher", "deep", deep_fisher()),
+            branch("deep-fisher", "deep", fisher(64)),
             branch("fisher", "sift", fisher(64)),
             branch("fisher-color", "color", fisher(64, 32)),
         ]

@@ -45,8 +45,8 @@ def train(
     force: options.ForceOption = False,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
+    from patchbag.advice import recommended
     from patchbag.collection import open_collection
-    from patchbag.recipes import recommended
 
     categorizer = options.make_categorizer(recipe, features, settings, seed)
     check_outputs(output, replaced=True, force=force)
