@@ -123,7 +123,8 @@ def reliability_table(
     ]
 
 
-def _wilson(share: float, n: int, z: float = 1.96) -> dict[str, float]:
+def _wilson(share: float, n: int) -> dict[str, float]:
+    z = 1.96
     middle, width = share + z**2 / (2 * n), z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     scale = 1 + z**2 / n
     return {"low": float((middle - width) / scale), "high": float((middle + width) / scale)}

@@ -26,7 +26,7 @@ import numpy as np
 
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.collection import Collection, CollectionError
-from patchbag.collection.folder import UNLABELLED, is_class_name
+from patchbag.collection.folder import UNLABELLED, free_name, is_class_name
 from patchbag.collection.labels import LABEL_FILES, LabelFile, label_of_folder
 
 SKIP, QUIT, UNDO = "s", "q", "u"
@@ -98,12 +98,8 @@ class Answer:
 
 def free_path(root: Path, path: str, taken: Iterable[str] = ()) -> str:
     """A path in a folder, under a new name where that is taken."""
-    first = Path(path)
-    name, number, taken = first, 1, set(taken)
-    while (root / name).exists() or name.as_posix() in taken:
-        name = first.with_name(f"{first.stem}-{number}{first.suffix}")
-        number += 1
-    return name.as_posix()
+    taken = set(taken)
+    return free_name(Path(path).as_posix(), lambda name: (root / name).exists() or name in taken)
 
 
 def move_image(images: Collection, index: int, path: str) -> str:

@@ -36,6 +36,20 @@ def is_class_name(name: str) -> bool:
     return not (name.startswith(".") or name.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in name))
 
 
+def free_name(path: str, is_taken: Callable[[str], bool]) -> str:
+    """A path with slashes, under a new name where it is taken.
+
+    >>> free_name("cat/a.jpg", {"cat/a.jpg", "cat/a-1.jpg"}.__contains__)
+    'cat/a-2.jpg'
+    """
+    stem, ending = os.path.splitext(path)
+    found, number = path, 0
+    while is_taken(found):
+        number += 1
+        found = f"{stem}-{number}{ending}"
+    return found
+
+
 def shortened(names: Sequence[str], most: int = 10) -> str:
     """A list to read, cut after ``most`` names.
 

@@ -19,20 +19,7 @@ import numpy as np
 from patchbag.collection.files import file_status
 
 POSITIONS = np.dtype(np.float32)
-DTYPES = (
-    "bool",
-    "float16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-)
+DTYPES = tuple(np.dtype(code).name for code in "?efdbhiqBHIQ")
 
 Images = Mapping[bytes, Sequence[np.ndarray]]  # values and positions by digest
 

@@ -32,6 +32,8 @@ from patchbag.search.folder_index import FolderIndex
 from patchbag.search.ranking import compare, nearest
 from patchbag.search.ranking import expand as expanded
 
+PRESELECTED = 50  # images that sets of patches are compared with, after a sample of them has ranked all
+
 
 class Match(NamedTuple):
     """An image that was found, by its path, and how far it is from the query; by angles 0 for the same, at most 2.
@@ -148,10 +150,11 @@ class SearchIndex(FolderIndex):
     def _by_patches(
         self, query: np.ndarray, described: Described, top: int, own: list[int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        from patchbag.search.patches import patch_distances
+        from patchbag.similarity.smp import two_step_divergences
 
         distances = np.full(len(self), np.inf)  # a file can have gone meanwhile
-        distances[described.kept] = patch_distances(query, list(described.parts[0]), top + len(own))
+        near = max(PRESELECTED, 2 * (top + len(own)))
+        distances[described.kept] = two_step_divergences(query, list(described.parts[0]), near)[0]
         distances[own] = np.inf
         rows = nearest(distances, top)
         return rows, distances[rows]
