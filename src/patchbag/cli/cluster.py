@@ -13,7 +13,7 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_output_folder, check_outputs
-from patchbag.cli.finding import open_index, print_table
+from patchbag.cli.finding import open_index, print_table, show_page
 from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, SeedOption, app
 from patchbag.cli.screen import count
 from patchbag.cli.search import ByOption, FolderToSearch, PageOption, ThumbnailsOption
@@ -69,11 +69,8 @@ def cluster(
     if screen.out.is_terminal and not as_json:
         rows = [(group[0], count(len(group), "image")) for group in groups]
         print_table(f"{folder}, by {by}", rows, "group of", thumbnails)
-    if page is not None:
-        from patchbag.search.page import write_page
-
-        shown = [[(g[0], count(len(g), "image")), *((path, "") for path in g[1:SHOWN])] for g in groups]
-        screen.say(f"page: {write_page(page, f'{folder.resolve().name}, groups by {by}', shown)}")
+    shown = [[(g[0], count(len(g), "image")), *((path, "") for path in g[1:SHOWN])] for g in groups]
+    show_page(page, f"{folder.resolve().name}, groups by {by}", shown)
     if output is not None:
         make_folders(output, groups, copy)
         screen.say(f"{count(len(groups), 'folder')} in {output}; the first image of each is its most typical one")

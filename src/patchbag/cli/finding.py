@@ -95,12 +95,17 @@ def find(
             print(json.dumps({"query": name, "error": why}))
         else:
             screen.error(why)
-    if page is not None and good:
+    rows = [[(name, "query"), *((m.image, figure(m)) for m in matches)] for name, matches in good]
+    show_page(page, f"{folder.resolve().name}, by {by}", rows)
+    return bool(good)
+
+
+def show_page(page: Path | None, title: str, rows: list[list[tuple[str, str]]]) -> None:
+    """Write rows of images as a page, where one is asked for and there are any."""
+    if page is not None and rows:
         from patchbag.search.page import write_page
 
-        rows = [[(name, "query"), *((m.image, figure(m)) for m in matches)] for name, matches in good]
-        screen.say(f"page: {write_page(page, f'{folder.resolve().name}, by {by}', rows)}")
-    return bool(good)
+        screen.say(f"page: {write_page(page, title, rows)}")
 
 
 def open_index(folder: Path, by: str, jobs: int, tell: bool = False, compress: bool | None = None) -> Any:

@@ -12,7 +12,7 @@ import typer
 
 from patchbag.cli import screen
 from patchbag.cli.files import check_outputs
-from patchbag.cli.finding import describe_group, find, open_index, print_table
+from patchbag.cli.finding import describe_group, find, open_index, print_table, show_page
 from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, app
 from patchbag.cli.screen import count
 
@@ -139,10 +139,7 @@ def duplicates(
             print_table("", rows, "is", thumbnails)
         else:
             print("\t".join(copy.image for copy in copies))
-    if page is not None and shown:
-        from patchbag.search.page import write_page
-
-        screen.say(f"page: {write_page(page, f'{folder.resolve().name}, copies', captions)}")
+    show_page(page, f"{folder.resolve().name}, copies", captions)
     extra = sum(len(group) - 1 for group in groups)
     counted = f"{extra:,} {'copy' if extra == 1 else 'copies'} of {count(len(groups), 'picture')}"
     screen.say(f"{counted if groups else 'no copies'} among {count(len(found), 'image')}")
