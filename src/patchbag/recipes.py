@@ -49,18 +49,18 @@ from patchbag.stages import (
     SHARP_RELEVANCE,
     Stage,
     Steps,
-    adapted,
+    adapted_mixtures,
     all_kernels,
     auto_kernels,
-    checked,
+    checked_kernel,
     directions,
     embedded_words,
-    encoded,
+    encoding,
     fisher,
     gaussian_process,
-    on_rows,
+    linear_on_rows,
     pooled,
-    projected,
+    projection,
     prototypes,
     pyramid_match,
     references,
@@ -135,7 +135,7 @@ add_recipe(
     "words",
     "soft bag of words, square root, linear SVM",
     "liu2010 §2.2.2",
-    lambda: encoded(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
+    lambda: encoding(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
 )
 for name, section, kernel, embedding in (
     ("sqrt", "§7.2.1", "square roots (Bhattacharyya kernel)", SquareRootMap),
@@ -154,42 +154,42 @@ add_recipe(
     "polya",
     "Pólya Fisher kernel of word counts, spatial pyramid, linear SVM",
     "cinbis2012 §3.1",
-    lambda: encoded(vocabulary(1, 1024, 64, PYRAMID), PolyaVector(count_scale=0.1), ["whiten", "l2"]),
+    lambda: encoding(vocabulary(1, 1024, 64, PYRAMID), PolyaVector(count_scale=0.1), ["whiten", "l2"]),
 )
 add_recipe(
     "latent-fisher",
     "Fisher vectors of the latent mixture, spatial pyramid, linear SVM",
     "cinbis2012 §3.2",
-    lambda: encoded(universal(8, 256, 64, PYRAMID), LatentFisherVector(), ["whiten", "l2"]),
+    lambda: encoding(universal(8, 256, 64, PYRAMID), LatentFisherVector(), ["whiten", "l2"]),
 )
 add_recipe(
     "lda-fisher",
     "Fisher vectors of latent Dirichlet allocation, spatial pyramid, linear SVM",
     "cinbis2012 §3.3",
-    lambda: encoded(vocabulary(2, 512, 64, PYRAMID), LDAFisherVector(count_scale=0.1), ["whiten", "l2"]),
+    lambda: encoding(vocabulary(2, 512, 64, PYRAMID), LDAFisherVector(count_scale=0.1), ["whiten", "l2"]),
 )
 add_recipe(
     "plsa-fisher",
     "Fisher vectors of PLSA topics, spatial pyramid, linear SVM",
     "cinbis2012 §3.3",
-    lambda: encoded(vocabulary(2, 512, 64, PYRAMID), PLSAFisherVector(), ["whiten", "power", "l2"]),
+    lambda: encoding(vocabulary(2, 512, 64, PYRAMID), PLSAFisherVector(), ["whiten", "power", "l2"]),
 )
 add_recipe(
     "gmm-ppk",
     "adapted mixtures, rows of probability product kernels",
     "liu2010 ch. 4",
-    adapted,
-    lambda: checked(MixtureKernel("ppk", normalize=True)),
-    on_rows,
+    adapted_mixtures,
+    lambda: checked_kernel(MixtureKernel("ppk", normalize=True)),
+    linear_on_rows,
     "sift-contrast",
 )
 add_recipe(
     "gmm-klk",
     "adapted mixtures, rows of Kullback-Leibler kernels",
     "liu2010 ch. 4",
-    lambda: adapted(SHARP_RELEVANCE),
-    lambda: checked(MixtureKernel("klk")),
-    on_rows,
+    lambda: adapted_mixtures(SHARP_RELEVANCE),
+    lambda: checked_kernel(MixtureKernel("klk")),
+    linear_on_rows,
     "sift-contrast",
 )
 add_recipe(
@@ -197,35 +197,35 @@ add_recipe(
     "mixtures trained on each image alone, rows of Kullback-Leibler kernels",
     "liu2010 §4.3.2",
     lambda: [("mixtures", MaximumLikelihoodMixtures(UniversalMixture(16), BagPCA(50)))],
-    lambda: checked(MixtureKernel("klk", matching="matched")),
-    on_rows,
+    lambda: checked_kernel(MixtureKernel("klk", matching="matched")),
+    linear_on_rows,
     "sift-contrast",
 )
 add_recipe(
     "mom-kl",
     "mixtures of reference images by KL",
     "liu2010 ch. 5",
-    lambda: adapted(SHARP_RELEVANCE),
+    lambda: adapted_mixtures(SHARP_RELEVANCE),
     lambda: references("kl"),
-    lambda: on_rows(rows="shares"),
+    lambda: linear_on_rows(rows="shares"),
     "sift-contrast",
 )
 add_recipe(
     "mom-ppk",
     "mixtures of reference images by Bhattacharyya",
     "liu2010 ch. 5",
-    adapted,
+    adapted_mixtures,
     lambda: references("bhattacharyya"),
-    lambda: on_rows(rows="shares"),
+    lambda: linear_on_rows(rows="shares"),
     "sift-contrast",
 )
 add_recipe(
     "context-kl",
     "contextual similarity of adapted mixtures",
     "liu2010 ch. 6",
-    adapted,
+    adapted_mixtures,
     lambda: [("similarity", ContextualSimilarity(iterations=2))],
-    lambda: on_rows(0.03),
+    lambda: linear_on_rows(0.03),
     "sift-contrast",
 )
 add_recipe(
@@ -234,7 +234,7 @@ add_recipe(
     "liu2010 §4.3.3",
     words,
     lambda: [("similarity", HistogramKernel("chi2", exponential=True))],
-    on_rows,
+    linear_on_rows,
 )
 add_recipe(
     "deep-linear", "pooled vectors of a network, linear SVM", "transfer learning", pooled, features="deep-pooled"
@@ -266,7 +266,7 @@ add_recipe(
     "mlnn-words",
     "bag of words, votes of boosted nearest images by histogram intersection",
     "piro2010 ch. 5",
-    lambda: encoded(vocabulary(1, 1500, 64), BagOfWords(), []),
+    lambda: encoding(vocabulary(1, 1500, 64), BagOfWords(), []),
     classifier=lambda: prototypes("intersection", "manhattan"),
 )
 add_recipe(
@@ -290,7 +290,7 @@ add_recipe(
     "gp-pmk",
     "pyramid match of descriptors with positions, Gaussian process",
     "kapoor2010 §5",
-    lambda: projected(10),
+    lambda: projection(10),
     lambda: [("kernel", pyramid_match())],
     gaussian_process,
 )
@@ -298,7 +298,7 @@ add_recipe(
     "gp-spm",
     "spatial pyramid match of visual words, Gaussian process",
     "kapoor2010 §5",
-    lambda: projected(32),
+    lambda: projection(32),
     lambda: [("kernel", SpatialPyramidMatch(400))],
     gaussian_process,
 )

@@ -91,12 +91,12 @@ def vocabulary(images_per_word: float, largest: int, dimension: int, pyramid: li
     return universal(images_per_word, largest, dimension, pyramid).set_params(moments=False)
 
 
-def encoded(statistics: Any, encoding: Any, normalize: list[str]) -> Steps:
+def encoding(statistics: Any, code: Any, normalize: list[str]) -> Steps:
     """Statistics → encoding → normalisation."""
-    return [("statistics", statistics), ("encoding", encoding), ("normalize", Normalizer(normalize))]
+    return [("statistics", statistics), ("encoding", code), ("normalize", Normalizer(normalize))]
 
 
-def adapted(relevance: float = RELEVANCE, largest: int = 128) -> Steps:
+def adapted_mixtures(relevance: float = RELEVANCE, largest: int = 128) -> Steps:
     """MAP-adapted mixtures (liu2010 §4.2)."""
     return [("statistics", universal(8, largest, 50)), ("adaptation", MAPAdaptation(relevance))]
 
@@ -111,11 +111,11 @@ def embedded_words(embedding: Callable[[], Any]) -> Steps:
 
 
 def fisher(largest: int = 256, dimension: int = 64) -> Steps:
-    return encoded(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
+    return encoding(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
 
 
 def vlad() -> Steps:
-    return encoded(universal(8, 64, 64), VLAD(), ["power", "l2"])
+    return encoding(universal(8, 64, 64), VLAD(), ["power", "l2"])
 
 
 def pooled() -> Steps:
@@ -137,14 +137,14 @@ def directions(dimension: int) -> Steps:
     ]
 
 
-def projected(dimension: int) -> Steps:
+def projection(dimension: int) -> Steps:
     return [("projection", BagPCA(dimension))]
 
 
 # --- similarities ----------------------------------------------------------------------------------------------------
 
 
-def checked(similarity: Any) -> Steps:
+def checked_kernel(similarity: Any) -> Steps:
     """A word where the kernel is not definite, as settings can make it: there the classifier loses points unseen."""
     return [("similarity", similarity), ("definite", DefiniteKernel("warn"))]
 
@@ -160,37 +160,35 @@ def pyramid_match() -> Any:
     return PyramidMatchKernel("uniform", n_levels=4, n_shifts=8, position_weight=1.0)
 
 
+def branch(name: str, channel: str, representation: Steps, kernel: Any = None) -> tuple[str, Pipeline]:
+    """A kernel on one of several kinds of features: inner products, unless it is another."""
+    kernel = InnerProductKernel() if kernel is None else kernel
+    return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", kernel)])
+
+
 def all_kernels() -> KernelUnion:
     """Kernels that ``gp-combined`` can combine: the paper's four, and by name all others that are symmetric.
 
     Set kernels compare every feature of one image with every one of another: they are for the few of geometric blur.
     """
-
-    def branch(name: str, channel: str, representation: Steps, kernel: Any) -> tuple[str, Pipeline]:
-        return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", kernel)])
-
     branches = [
-        branch("pmk", "sift", projected(10), pyramid_match()),
-        branch("spm", "sift", projected(32), SpatialPyramidMatch(400)),
-        branch("gb", "gb", projected(64), MinimumDistanceKernel()),
-        branch("gbdist", "gb", projected(64), MinimumDistanceKernel(0.5)),
-        branch("fisher", "sift", fisher(), InnerProductKernel()),
-        branch("fisher-color", "color", fisher(64, 32), InnerProductKernel()),
-        branch("gmm-ppk", "sift", adapted(), MixtureKernel("ppk", normalize=True)),
-        branch("gmm-klk", "sift", adapted(SHARP_RELEVANCE), MixtureKernel("klk")),
-        branch("context-kl", "sift", adapted(), ContextualSimilarity()),
+        branch("pmk", "sift", projection(10), pyramid_match()),
+        branch("spm", "sift", projection(32), SpatialPyramidMatch(400)),
+        branch("gb", "gb", projection(64), MinimumDistanceKernel()),
+        branch("gbdist", "gb", projection(64), MinimumDistanceKernel(0.5)),
+        branch("fisher", "sift", fisher()),
+        branch("fisher-color", "color", fisher(64, 32)),
+        branch("gmm-ppk", "sift", adapted_mixtures(), MixtureKernel("ppk", normalize=True)),
+        branch("gmm-klk", "sift", adapted_mixtures(SHARP_RELEVANCE), MixtureKernel("klk")),
+        branch("context-kl", "sift", adapted_mixtures(), ContextualSimilarity()),
         branch("words-chi2", "sift", words(), HistogramKernel("chi2", exponential=True)),
-        *(branch(f"set-{name}", "gb", projected(10), SetKernel(name)) for name in SET_METHODS),
+        *(branch(f"set-{name}", "gb", projection(10), SetKernel(name)) for name in SET_METHODS),
     ]
     return KernelUnion(branches, use=("pmk", "spm", "gb", "gbdist"))
 
 
 def auto_kernels() -> KernelUnion:
     """What there is to see in an image: the whole by a network, its patches, their gradients, their colours."""
-
-    def branch(name: str, channel: str, representation: Steps) -> tuple[str, Pipeline]:
-        return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", InnerProductKernel())])
-
     return KernelUnion(
         [
             branch("deep", "deep-pooled", pooled()),
@@ -208,7 +206,7 @@ def svm() -> Steps:
     return [("classifier", LinearClassifier())]
 
 
-def on_rows(C: float = 1.0, rows: str = "similarities") -> Steps:
+def linear_on_rows(C: float = 1.0, rows: str = "similarities") -> Steps:
     """A linear classifier on rows of similarities to the training images (liu2010 §4.3.1).
 
     The thesis trains a sparse logistic regression on the rows; squared loss is a little more accurate and much faster,

@@ -5,8 +5,7 @@ Results go to standard output, progress and messages to standard error.  Heavy m
 needs them, so that ``patchbag --help`` answers at once.
 
 ``options`` holds the application and what commands share, ``files`` what they read and write, ``screen`` what they
-print; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``, ``search``, ``cluster`` and
-``explore``.
+print; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``, ``search`` and ``explore``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from patchbag.cli import screen
 if TYPE_CHECKING:
     import typer
 
-MODULES = ("active", "categorize", "cluster", "explore", "prediction", "search", "serve")
+MODULES = ("active", "categorize", "explore", "prediction", "search", "serve")
 FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "index", "search", "duplicates", "cluster")
 
 

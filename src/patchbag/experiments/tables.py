@@ -82,14 +82,14 @@ def recipe_table(experiment: Experiment) -> list[Row]:
         folds = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=experiment.seed)
         chosen = {run["name"]: pipelines[run["name"]] for run, own in zip(runs, sizes) if own == size}
         cv = folds if size is None else experiment.splitter(size)
-        results |= compared(experiment, chosen, X, cv=cv, pool=spec.get("pool", False))
+        results |= evaluations(experiment, chosen, X, cv=cv, pool=spec.get("pool", False))
     found = [(run, results[run["name"]]) for run in runs]
     if spec.get("plot") != "confusion":
         return [row_of(run, result) for run, result in found]
     return [row_of(run, result, confusion=result.confusion.tolist(), classes=result.classes) for run, result in found]
 
 
-def compared(
+def evaluations(
     experiment: Experiment, models: dict[str, Any], X: Any, cv: Any, pool: bool = False
 ) -> dict[str, Evaluation]:
     """Evaluations of models; only the class is asked for."""
@@ -143,7 +143,7 @@ def kernel_table(experiment: Experiment) -> list[Row]:
             X = X.max() - X  # the nearest is the most similar
         cv = experiment.splitter(run.get("train_per_class", experiment.spec.get("train_per_class", 15)))
         model = CLASSIFIERS[classifier](**run.get("settings", {}))
-        result = compared(experiment, {run["name"]: model}, X, cv=cv)[run["name"]]
+        result = evaluations(experiment, {run["name"]: model}, X, cv=cv)[run["name"]]
         weights = [split.weights for split in result.splits]
         rows.append(row_of(run, result, kernels=names, weights=weights if weights[0] is not None else None))
         rows[-1]["x"] = cv.train_per_class

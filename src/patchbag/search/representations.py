@@ -68,7 +68,7 @@ DEEP = Part("deep-pooled")
 AXES = 128
 SIFT = Part("sift", _stage("fisher", 64, 64), AXES)
 COLOR = Part("color", _stage("fisher", 64, 32), AXES)
-MIXTURES = Part("sift", _stage("adapted", largest=64))
+MIXTURES = Part("sift", _stage("adapted_mixtures", largest=64))
 
 REPRESENTATIONS: dict[str, Representation] = {
     one.name: one
