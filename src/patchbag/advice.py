@@ -31,7 +31,7 @@ FEW = 15  # labels per class below which many images without a label teach more 
 
 
 def recommended(labels: Sequence[Any]) -> str:
-    """The recipe for images of which some have a label, and others None: what ``auto`` means for them."""
+    """The recipe that ``auto`` stands for, given the labels of all images (None for those without)."""
     known = [label for label in labels if label is not None]
     few = len(known) < FEW * len(set(known)) and len(labels) > 2 * len(known)
     return "deep-pool" if few else "auto"

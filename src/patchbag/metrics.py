@@ -97,7 +97,7 @@ def average_precision(
 def reliability_table(
     confidence: np.ndarray, right: np.ndarray, image: np.ndarray | None = None, *, least: int = 1, bins: int = 10
 ) -> list[dict[str, float]]:
-    """Images grouped by stated probability: how many were right in each group, and how many there may be of all such.
+    """Images grouped by stated probability: the share that was right in each group, with its confidence interval.
 
     Groups are as wide as a tenth, and are joined from the surest downwards until each has ``least`` different images.
     ``low`` and ``high`` are the 95 % interval of Wilson; an image of several splits counts once in its width.

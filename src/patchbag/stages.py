@@ -119,7 +119,7 @@ def vlad() -> Steps:
 
 
 def pooled() -> Steps:
-    """The mean descriptor; a root tames its large numbers, and what all images have in common is taken away."""
+    """The mean descriptor: square roots of its entries, minus the mean of all images, unit length."""
     return [
         ("pool", MeanDescriptor()),
         ("root", Normalizer(["power"])),
@@ -145,12 +145,12 @@ def projection(dimension: int) -> Steps:
 
 
 def checked_kernel(similarity: Any) -> Steps:
-    """A word where the kernel is not definite, as settings can make it: there the classifier loses points unseen."""
+    """A similarity, and a warning where it is not positive semidefinite: there the classifier is less accurate."""
     return [("similarity", similarity), ("definite", DefiniteKernel("warn"))]
 
 
 def references(measure: str) -> Steps:
-    """Mixture weights over the training images; a root makes the few large ones comparable with the rest."""
+    """Mixture weights over the training images, and their square roots: a few weights are far larger than the rest."""
     weights = ReferenceWeights(measure, iterations=1, leave_out_self=False)
     return [("similarity", weights), ("normalize", Normalizer(["power"]))]
 
@@ -188,7 +188,7 @@ def all_kernels() -> KernelUnion:
 
 
 def auto_kernels() -> KernelUnion:
-    """What there is to see in an image: the whole by a network, its patches, their gradients, their colours."""
+    """Kernels of ``auto``: a network's pooled vector, and Fisher vectors of its patches, gradients and colours."""
     return KernelUnion(
         [
             branch("deep", "deep-pooled", pooled()),
@@ -227,7 +227,7 @@ KEPT_PER_CLASS = 25  # at the least: of few images nearly all are needed
 
 
 def prototypes(kernel: str, metric: str = "euclidean", one_versus_all: bool = False) -> Steps:
-    """Votes of the nearest training images that are worth hearing (piro2010 ch. 4, 5)."""
+    """Boosted nearest neighbours: the training images that were selected vote (piro2010 ch. 4, 5)."""
     model = UniversalNearestNeighbors if one_versus_all else MulticlassLeveragedNeighbors
     options: dict[str, Any] = {"kernel": kernel, "metric": metric, "rounds": KEPT, "least": KEPT_PER_CLASS}
     return [("classifier", model(NEIGHBORHOODS, **options))]

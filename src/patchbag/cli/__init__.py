@@ -26,7 +26,7 @@ FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "ind
 
 
 def load_commands() -> typer.Typer:
-    """The application with all commands, as a person meets them; those not in FIRST after these."""
+    """The application with all commands: first those of FIRST, in that order."""
     from patchbag.cli import options
 
     for module in MODULES:

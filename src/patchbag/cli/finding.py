@@ -186,7 +186,7 @@ KINDS = {"identical": "the same file", "whole": "the same picture", "part": "a p
 
 
 class Copy(NamedTuple):
-    """An image of a group of copies: its path, its size, and what it is to another one; the first is the largest."""
+    """An image in a group of copies: path, size, and how it is related to another one (None for the largest)."""
 
     image: str
     width: int
@@ -198,7 +198,7 @@ class Copy(NamedTuple):
 
 
 def describe_group(paths: list[str], group: list[int], pairs: list[Any]) -> list[Copy]:
-    """The images of a group, the largest picture first, and what each of the others is to another one of the group."""
+    """The images of a group, largest picture first, and how each of the others is related to one of the group."""
     from patchbag.images import load_image
 
     sizes = {row: load_image(paths[row], max_side=64).original_size for row in group}  # decoded for the index just now

@@ -32,7 +32,7 @@ def is_image_name(name: str) -> bool:
 
 
 def is_class_name(name: str) -> bool:
-    """Whether a class may be called so: its name may become that of a folder."""
+    """Whether a name may be that of a class: it may become the name of a folder."""
     return not (name.startswith(".") or name.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in name))
 
 
@@ -51,7 +51,7 @@ def free_name(path: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def shortened(names: Sequence[str], most: int = 10) -> str:
-    """A list to read, cut after ``most`` names.
+    """Names in a sentence, at most ``most`` of them.
 
     >>> shortened(["a", "b", "c"], 2)
     'a, b and 1 more'

@@ -77,7 +77,7 @@ def ripley_curves(experiment: Experiment) -> list[Row]:
 
 
 def chosen(models: list[Any], X: np.ndarray, y: np.ndarray) -> Any:
-    """Of several models the one that gives left-out training examples the highest probabilities of their classes."""
+    """The model, of several, with the highest log-likelihood of left-out training examples."""
     fitted = [clone(model).fit(X, y) for model in models]
     return max(fitted, key=lambda model: float(np.mean(np.log(np.maximum(model[-1].left_out_.own, 1e-12)))))
 

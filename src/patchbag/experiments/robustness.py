@@ -54,14 +54,14 @@ def compressed(image: np.ndarray, kind: str, **settings: Any) -> np.ndarray:
 
 
 def turned(image: np.ndarray, degrees: float, scale: float = 1.0) -> np.ndarray:
-    """Turned about its middle and enlarged, in the frame that it had."""
+    """An image rotated about its centre and enlarged, cropped to its size."""
     height, width = image.shape[:2]
     warp = cv2.getRotationMatrix2D((width / 2, height / 2), degrees, scale)
     return cv2.warpAffine(image, warp, (width, height), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
 
 
 def viewed(image: np.ndarray, percent: float, rng: np.random.Generator) -> np.ndarray:
-    """From another side: each corner is moved at random."""
+    """An image seen from another side: each corner is moved at random."""
     height, width = image.shape[:2]
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     moved = corners + rng.uniform(-percent / 100, percent / 100, (4, 2)) * [width, height]

@@ -56,7 +56,7 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
 
 
 def branch_prefixes(pipeline: Pipeline) -> list[str]:
-    """Where a setting belongs: to the pipeline, or to every branch of one on several features."""
+    """Prefixes of settings: none, or one for each branch of a pipeline on several features."""
     branches = getattr(pipeline[-1], "branches", None)
     return [""] if branches is None else [f"classifier__{name}__" for name, _ in branches]
 
@@ -88,7 +88,7 @@ def _classifier(run: dict[str, Any]) -> tuple[str, Any]:
 
 
 def whole_images(statistics: Any) -> Any:
-    """Of a pyramid's statistics those of its first cell, the whole image: they need not be collected again."""
+    """Statistics of the first cell of a pyramid, the whole image, without collecting them again."""
     first = {name: values[:, :1] for name, values in statistics.arrays().items()}
     return replace(statistics, **first)
 

@@ -137,7 +137,7 @@ def mixture_cost(experiment: Experiment) -> list[Row]:
     experiment.progress("kernels")
     for name, kernel, published in (("symmetric KL", symmetric_kl, 80.0), ("PPK", product_kernel, 400.0)):
         seconds, _ = clock(partial(kernel, many, many))
-        rows.append(make_row(f"one-to-one {name}, µs a pair", 1e6 * seconds / 600**2, published))
+        rows.append(make_row(f"one-to-one {name}, µs per pair", 1e6 * seconds / 600**2, published))
     experiment.progress("one-to-many kernels and maximum likelihood")
     few = adapted[:20]
     for name, kernel in (
@@ -145,7 +145,7 @@ def mixture_cost(experiment: Experiment) -> list[Row]:
         ("PPK", partial(product_kernel, few, few, matching="one-to-many")),
     ):
         seconds, _ = clock(kernel, 1)
-        rows.append(make_row(f"one-to-many {name}, µs a pair", 1e6 * seconds / 20**2))
+        rows.append(make_row(f"one-to-many {name}, µs per pair", 1e6 * seconds / 20**2))
     seconds, _ = clock(partial(maximum_likelihood, bags[:8], UniversalMixture(128)), 1)
     rows.append(make_row("maximum likelihood of an image, ms", 1e3 * seconds / 8, 430.0))
     return rows

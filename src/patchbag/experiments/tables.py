@@ -107,7 +107,7 @@ def evaluations(
 
 
 def check_kernel_runs(spec: dict[str, Any]) -> None:
-    """Raise unless the runs name kernels, classifiers and settings that there are: before images are described."""
+    """Raise ExperimentError where a run names an unknown kernel, classifier or setting."""
     _, known = kernel_branches(spec)
     for run in spec.get("run", []):
         where = f"{spec['name']}, run {run['name']!r}"

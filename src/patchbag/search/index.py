@@ -160,7 +160,7 @@ class SearchIndex(FolderIndex):
         return rows, distances[rows]
 
     def _expanded(self, query: np.ndarray, rows: np.ndarray, distances: np.ndarray, image: Any) -> np.ndarray:
-        """The query with what was found for it; of that only what is verified, where the query's image is given."""
+        """The query expanded by its results; only by verified ones where the query's image is given."""
         if image is not None:
             from patchbag.search.verification import LEAST, count_matches
 
@@ -184,7 +184,7 @@ class SearchIndex(FolderIndex):
         return [int(row) for row in np.flatnonzero(equal)]
 
     def _itself(self, image: Any, same: list[int]) -> list[int]:
-        """Of these rows those that are this very file."""
+        """Those of the rows that are the query's own file."""
         if not isinstance(image, str | os.PathLike):
             return []
         return [row for row in same if os.path.samefile(image, os.path.join(self.folder, self.names[row]))]

@@ -53,7 +53,7 @@ class Representation:
 
 
 def _stage(name: str, *sizes: int, **named: int) -> Callable[[], Steps]:
-    """One of the stages of recipes, imported when it is needed."""
+    """A function of :mod:`patchbag.stages` with these sizes, imported when it is first called."""
 
     def steps() -> Steps:
         from patchbag import stages
