@@ -19,6 +19,7 @@ from patchbag import (
     runtime_context,
 )
 from patchbag.classifiers import stochastic
+from patchbag.classifiers.stripes import sample_rows
 from patchbag.encodings.stored import StoredVectors, create_array, open_array, scratch
 from patchbag.encodings.stream import encode_images
 
@@ -115,7 +116,14 @@ def test_weights_are_the_same_bits_with_any_workers_and_as_good_as_one_processs(
         np.testing.assert_array_equal(model.predict_proba(X), made[0].predict_proba(X))
     one = StochasticLinearClassifier(random_state=0).fit(X[:2500], y[:2500])
     assert made[0].score(X[2500:], y[2500:]) > one.score(X[2500:], y[2500:]) - 0.02
-    assert made[0].left_out_.own.shape == (512,)
+    assert made[0].left_out_.own.shape == (500,)
+
+
+def test_of_many_stored_vectors_whole_stripes_are_drawn(address):
+    vectors = stored(np.zeros((7000, 2), np.float16), address)
+    drawn = sample_rows(vectors, 300, np.random.RandomState(0))
+    assert len(drawn) == 320 and len(np.unique(drawn // 64)) == 5 and (np.diff(drawn) > 0).all()
+    assert len(sample_rows(np.zeros((7000, 2)), 300, np.random.RandomState(0))) == 300
 
 
 def test_addresses_of_no_use_are_named_at_once(tmp_path, zarr):

@@ -16,6 +16,7 @@ from patchbag.encodings.stored import StoredVectors
 
 STRIPE = 64  # neighbouring rows that are read together
 CHUNK = 32  # stripes
+FEW = 100  # stripes of which single rows may be drawn
 
 
 def stripes(bounds: np.ndarray, random: Any) -> Iterator[np.ndarray]:
@@ -37,10 +38,10 @@ def bounds_of(X: Any) -> np.ndarray:
 
 
 def sample_rows(X: Any, size: int, random: Any) -> np.ndarray:
-    """About ``size`` random rows, rising; of stored vectors whole stripes, which are read at once."""
-    if not isinstance(X, StoredVectors):
-        return np.sort(random.permutation(X.shape[0])[:size])
+    """About ``size`` random rows, rising; of many stored vectors whole stripes, or nearly all would be read."""
     bounds = bounds_of(X)
+    if not isinstance(X, StoredVectors) or len(bounds) <= FEW:
+        return np.sort(random.permutation(X.shape[0])[:size])
     order = random.permutation(len(bounds) - 1)
     enough = int(np.searchsorted(np.cumsum(np.diff(bounds)[order]), size)) + 1
     return rows_of(bounds, np.sort(order[:enough]))

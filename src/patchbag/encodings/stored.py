@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 ENDING = ".zarr"
+READERS = 8  # chunks that are read at the same time: an object store answers late
 
 
 class StoredVectors:
@@ -49,7 +51,14 @@ class StoredVectors:
     def __getitem__(self, chosen: Any) -> np.ndarray:
         """(m, width) the rows of a slice, or of numbers that rise."""
         rows = self.rows[chosen]
-        found = np.asarray(open_array(self.address).oindex[rows])
+        found, array = np.empty((len(rows), self.shape[1]), self.dtype), open_array(self.address)
+        starts = np.flatnonzero(np.diff(rows // self.chunk, prepend=-1))
+
+        def read(a: int, b: int) -> None:  # Zarr's own selection of single rows takes three times as long
+            found[a:b] = array[rows[a] : rows[b - 1] + 1][rows[a:b] - rows[a]]
+
+        with ThreadPoolExecutor(READERS) as pool:
+            list(pool.map(read, starts, [*starts[1:], len(rows)]))
         if np.isnan(found[:, :1]).any():
             lost = rows[np.isnan(found[:, 0])]
             raise ValueError(f"{self.address}: {len(lost)} vectors are missing, the first is that of row {lost[0]}")
