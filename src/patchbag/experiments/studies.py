@@ -84,12 +84,12 @@ def discount_curves(experiment: Experiment) -> list[Row]:
 @study("eigenfunctions")
 def eigenfunctions(experiment: Experiment) -> list[Row]:
     """liu2010 figure 7.1: functions of 2uv/(u + v) learned at 128 points regularly spaced in [0, 1]."""
-    from patchbag.embeddings.eigenfunctions import KERNELS, nystroem, top_eigenpairs
+    from patchbag.embeddings.eigenfunctions import KERNELS, beginning, nystroem, top_eigenpairs
 
     u = np.linspace(0, 1, 128)[None]
     k = KERNELS["chi2"](u[:, :, None], u[:, None, :])
-    values, vectors = top_eigenpairs(k, 3, np.random.default_rng(0))
-    phi = nystroem(u, u, vectors / np.sqrt(values)[:, None, :], KERNELS["chi2"])[0]
+    values, vectors = top_eigenpairs(k, 3, beginning(k, 3, np.random.default_rng(0)))
+    phi = nystroem(u, u, vectors / np.sqrt(values)[:, :, None], KERNELS["chi2"])[0]
     phi *= np.sign(phi[-1])
     apart = np.abs(phi[:, 0] - np.sqrt(u[0]))
     one = np.abs(np.outer(phi[:, 0], phi[:, 0]) - k[0])
