@@ -332,7 +332,7 @@ add_recipe(
     "kapoor2010 §6",
     lambda: [("kernels", auto_kernels())],
     # with one label per class nothing can be learned of the weights: the first kernel decides
-    classifier=lambda: [("classifier", GaussianProcessClassifier(weights=(1.0, 0.01, 0.01, 0.01)))],
+    classifier=lambda: [("classifier", GaussianProcessClassifier(weights=(1.0, 0.01, 0.01, 0.01), spread=2.0))],
     features=("deep-pooled", "deep", "sift", "color"),
 )
 add_recipe(
