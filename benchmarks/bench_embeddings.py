@@ -145,11 +145,11 @@ def on_images(folder: str) -> None:
     pipeline.set_params(statistics__mixture__max_iter=5)
     names = [name for name, _ in pipeline.steps]
     words = pipeline[1 : names.index("embedding")]
-    bags = images.describe(pipeline["features"], on_error="raise").bags
     codes = np.unique(images.labels, return_inverse=True)[1]
     train, test = next(PerClassSplit(100, n_splits=1, random_state=0).split(codes, codes))
     test = np.random.default_rng(0).permutation(test)[:1000]
-    X, left_out = (np.asarray(words.fit_transform(bags[train])), np.asarray(words.transform(bags[test])))
+    bags = [images[rows].describe(pipeline["features"], on_error="raise").bags for rows in (train, test)]
+    X, left_out = np.asarray(words.fit_transform(bags[0])), np.asarray(words.transform(bags[1]))
     print(f"{folder}: {X.shape[1]} words, {100 * (X > 0).mean():.0f} % of them in an image")
     X, left_out = X.astype(np.float32), left_out.astype(np.float32)
     compare_errors(AdditiveKernelPCA(random_state=0).fit(X), AdditiveChi2Sampler(sample_steps=2).fit(X), left_out)

@@ -4,11 +4,14 @@
     python benchmarks/simulate_cluster.py DIR/scene15 [--images 1000000]
 
 The jobs of every stage (describing a chunk of images, an EM step over 16,384 descriptors, statistics and Fisher vectors
-of a chunk of bags) are run here, single-threaded, and timed.  Two ways are compared: descriptors come back to the
-caller's store, which sends them out again to be encoded (``train --cluster``), or one job does both and vectors come
-back (``encodings.stream.encode_images``).  The simulation hands jobs out one after the other: the scheduler takes
-``dispatch`` seconds for each (measured on jobs that do nothing, where Dask is installed), a free worker runs it for a
-time drawn from those measured, and its result comes back through the one network card of the caller, which adds it up.
+of a chunk of bags, stochastic gradients on a part of the vectors) are run here, single-threaded, and timed.  Three ways
+are compared: descriptors come back to the caller's store, which sends them out again to be encoded (``train
+--cluster``); one job does both and vectors come back (``--stream``); the job writes its vectors to an address, and the
+classifier learns on the workers (``--stream --vectors``).  In the first two the caller learns the classifier.  The
+storage at the address is taken to give every worker ``STORAGE`` bytes a second, however many there are.  The simulation
+hands jobs out one after the other: the scheduler takes ``dispatch`` seconds for each (measured on jobs that do nothing,
+where Dask is installed), a free worker runs it for a time drawn from those measured, and its result comes back through
+the one network card of the caller, which adds it up.
 It knows nothing of broken disks, of other users and of images of other sizes.
 """
 
@@ -26,20 +29,25 @@ from patchbag import (
     BagPCA,
     DenseSIFT,
     FisherVector,
+    StochasticLinearClassifier,
     UniversalMixture,
     UniversalStatistics,
     open_collection,
     runtime_context,
 )
+from patchbag.classifiers.stochastic import PART
 from patchbag.mixture.em import expectation
 
 WORKERS = (8, 16, 32, 64, 128, 256, 512)
 BANDWIDTH = 1.25e9  # bytes a second: 10 Gbit/s
+STORAGE = 1e8  # bytes a second of one worker to and from the shared storage
 DISPATCH = 1e-3  # seconds, where it cannot be measured
 CHUNK = 16  # images of a job that is timed
 LARGER = 4  # such jobs that are one in the simulation
 JOB = 16_384  # descriptors of a job of EM
+ROWS = 2048  # vectors of stochastic gradients that are timed
 EM_SAMPLE, EM_STEPS = 500_000, 30
+EPOCHS, CLASSES = 2, 15  # of the classifier
 SAMPLE = 2000  # images that the model is learned from where descriptors are not kept
 
 
@@ -90,7 +98,7 @@ def timed(function: Any, parts: list[Any]) -> np.ndarray:
 
 
 def measure(folder: Path, n_images: int) -> dict[str, list[Stage]]:
-    """The stages of both ways."""
+    """The stages of every way."""
     images = open_collection(folder)
     paths = [str(path) for path in np.random.default_rng(0).permutation(images.paths)[: 20 * CHUNK]]
     parts = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
@@ -114,14 +122,32 @@ def measure(folder: Path, n_images: int) -> dict[str, list[Stage]]:
     chunks = -(-n_images // CHUNK)
     em = Stage("EM", -(-EM_SAMPLE // JOB), stepping, 8.0 * 128 * 129, EM_STEPS)
     described, encoded = CHUNK * per_image, CHUNK * width * 2.0
+    part = timed(learn, [np.random.default_rng(i).normal(size=(ROWS, width)).astype(np.float16) for i in range(3)])
+    print(f"  stochastic gradients, {CLASSES} classes: {1e3 * part.mean() / ROWS:.2f} ms per vector and epoch")
+    n_parts, weights = max(1, round(n_images / PART)), 2 * 4.0 * CLASSES * (width + 1)
+    caller = Stage("classifier", 1, part * (n_images / ROWS), 0.0, EPOCHS)
+    parts = Stage(
+        "classifier", n_parts, part * (PART / ROWS) + PART * width * 2 / STORAGE, weights, EPOCHS, sent=weights
+    )
     apart = [
         Stage("describe", chunks, describing, described),
         em,
         Stage("Fisher vectors", chunks, encoding, encoded, sent=described),
+        caller,
     ]
     sample = Stage("describe a sample", -(-SAMPLE // CHUNK), describing, described)
     together = Stage("describe and encode", chunks, describing + encoding, encoded)
-    return {"descriptors to the caller": apart, "vectors to the caller": [sample, em, together]}
+    written = together._replace(times=together.times + encoded / STORAGE, size=8.0 * CHUNK)
+    return {
+        "descriptors to the caller": apart,
+        "vectors to the caller": [sample, em, together, caller],
+        "vectors to the address": [sample, em, written, parts],
+    }
+
+
+def learn(rows: np.ndarray) -> None:
+    """An epoch over some vectors; noise, for the time does not depend on what they are."""
+    StochasticLinearClassifier(1e-5, epochs=1, random_state=0).fit(rows, np.arange(len(rows)) % CLASSES)
 
 
 def main() -> None:
@@ -141,11 +167,11 @@ def main() -> None:
             hours, moved = work * stage.times.mean() / 3600, work * (stage.size + stage.sent) / 1e9
             print(f"  {stage.name}: {hours:.2f} core hours, {moved:,.1f} GB through the caller's card")
         ideal = sum(stage.jobs * stage.repeats * stage.times.mean() for stage in stages)
-        print("workers | " + " | ".join(stage.name for stage in stages) + " | of the ideal")
+        print("workers | " + " | ".join(stage.name for stage in stages) + " | in all, of the ideal")
         for workers in WORKERS:
             spent = [simulate(merge(stage), workers, dispatch, rng) for stage in stages]
             shown = " | ".join(f"{seconds:.0f} s" for seconds in spent)
-            print(f"{workers} | {shown} | {100 * ideal / workers / sum(spent):.0f} %")
+            print(f"{workers} | {shown} | {sum(spent):.0f} s, {100 * ideal / workers / sum(spent):.0f} %")
 
 
 def merge(stage: Stage) -> Stage:

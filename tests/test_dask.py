@@ -13,7 +13,15 @@ from joblib import parallel_config
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from patchbag import BagPCA, DenseSIFT, FisherVector, UniversalMixture, UniversalStatistics
+from patchbag import (
+    BagPCA,
+    DenseSIFT,
+    FisherVector,
+    StochasticLinearClassifier,
+    UniversalMixture,
+    UniversalStatistics,
+)
+from patchbag.classifiers import stochastic
 from patchbag.cluster import cluster_context
 from patchbag.encodings.stream import encode_images
 from patchbag.mixture import em, statistics
@@ -125,3 +133,28 @@ def test_an_address_where_nobody_answers_is_one_clear_line(monkeypatch):
         cluster_context("tcp://127.0.0.1:9"),
     ):
         pass
+
+
+def test_workers_write_vectors_to_a_shared_folder_and_learn_from_it(cluster, textures, tmp_path, monkeypatch):
+    """The same bits as one process; the vectors never come back to the caller."""
+    pytest.importorskip("zarr")
+    monkeypatch.setattr(stochastic, "PART", 4)
+    images, sift = textures[0][:12], DenseSIFT(bin_sizes=(4, 8), step=6)
+    steps = UniversalStatistics(UniversalMixture(4, random_state=0)), FisherVector()
+    encoder = make_pipeline(*steps).fit(sift.fit_transform(images[:6]))
+    found = []
+    for place in ("threading", "dask"):
+        address = str(tmp_path / f"{place}.zarr")
+        with parallel_config(place):
+            vectors, kept, _ = encode_images(sift, encoder, images, address, chunk=3)
+            model = StochasticLinearClassifier(1e-3, random_state=0).fit(vectors, np.asarray(kept) % 2)
+        found.append((vectors[:], model.coef_))
+    np.testing.assert_array_equal(found[1][0], found[0][0])
+    np.testing.assert_array_equal(found[1][1], found[0][1])
+
+
+def test_an_address_that_workers_do_not_share_is_named(cluster, textures):
+    pytest.importorskip("zarr")
+    sift = DenseSIFT(bin_sizes=(4, 8), step=6)
+    with parallel_config("dask"), pytest.raises(ValueError, match="this worker finds no array at memory://"):
+        encode_images(sift, Whereabouts(), textures[0][:6], "memory://mine/v.zarr", chunk=3, dtype=np.float64)

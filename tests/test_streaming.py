@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from patchbag import Categorizer, runtime_context, streaming
+from patchbag.classifiers import stochastic
 from patchbag.cli import app
 from patchbag.streaming import fit_streamed
 
@@ -86,3 +87,27 @@ def test_train_streams_from_the_shell_and_leaves_nothing_in_the_store(picture_fo
     assert said.exit_code == 0 and "bars" in said.output
     refused = CliRunner().invoke(app, ["train", str(picture_folder), "--stream", "-o", str(model)])
     assert refused.exit_code != 0 and "cannot be streamed" in str(refused.exception)
+
+
+def test_vectors_at_an_address_give_the_same_answers_and_are_removed(pictures, picture_folder, tmp_path, monkeypatch):
+    pytest.importorskip("zarr")
+    images, labels = pictures
+    usual, shared = small("fisher"), small("fisher")
+    fit_streamed(usual, images, labels, tmp_path / "vectors.npy")
+    found = fit_streamed(shared, images, labels, str(tmp_path / "vectors.zarr"))
+    assert sorted(found.kept) == list(range(len(images)))
+    np.testing.assert_allclose(shared.predict_proba(images), usual.predict_proba(images), atol=0.01)
+    monkeypatch.setattr(streaming, "IN_MEMORY", 0)
+    monkeypatch.setattr(stochastic, "PART", 20)
+    parted = small("fisher")
+    fit_streamed(parted, images, labels, str(tmp_path / "parts.zarr"))
+    assert type(parted.recipe_[-1]).__name__ == "StochasticLinearClassifier"
+    assert parted.score(images, labels) > 0.9
+    (place := tmp_path / "shared").mkdir()
+    settings = [f"--set=statistics.{name}.n_components={n}" for name, n in (("mixture", 4), ("projection", 16))]
+    asked = ["train", picture_folder, "--recipe", "words", *settings, "-o", tmp_path / "m", "--vectors", place]
+    result = CliRunner().invoke(app, [str(a) for a in (*asked, "--stream")])
+    assert result.exit_code == 0, result.output
+    assert not list(place.iterdir())
+    refused = CliRunner().invoke(app, [str(a) for a in asked])
+    assert refused.exit_code != 0 and "give both" in str(refused.exception)

@@ -10,6 +10,10 @@
    in stripes by stochastic gradients (:class:`~patchbag.classifiers.stochastic.StochasticLinearClassifier`, calibrated
    on rows that it leaves out).
 
+Where the path ends in ``.zarr`` it is the address of an array that the workers write and read themselves
+(:mod:`~patchbag.encodings.stored`), and stochastic gradients run on them too, each on a part of the vectors.  Up to
+``IN_MEMORY`` of vectors the machines are the recipe's either way, of the same vectors but for rounding.
+
 The categorizer is then like any other: it predicts, says how sure it is, and is saved as one file.
 """
 
@@ -25,6 +29,7 @@ from patchbag.categorizer import Categorizer
 from patchbag.classifiers.confidence.usual_bags import UsualBags
 from patchbag.classifiers.linear import LinearClassifier
 from patchbag.classifiers.stochastic import StochasticLinearClassifier
+from patchbag.encodings.stored import StoredVectors
 from patchbag.encodings.stream import Encoded, encode_images
 from patchbag.features.extraction import FeatureExtractor, Progress
 from patchbag.runtime import runtime_context
@@ -63,7 +68,7 @@ def fit_streamed(
     categorizer : of a recipe with one feature, vectors and linear machines
     images : paths that mean the same on every worker
     labels : (n,) one per image
-    path : of the ``.npy`` file of vectors, which is only needed while this function runs
+    path : of the ``.npy`` file of vectors, or address of a Zarr array (``.zarr``); only needed while this function runs
     sample : images that projection and mixture are learned from
     on_error : "raise" stops at the first image that fails, "skip" leaves it out and lists it
     progress : called as ``progress(done, total)``, first for the sample, then for all images
@@ -81,14 +86,17 @@ def fit_streamed(
         usual = UsualBags.from_bags(bags)
         del bags
         found = encode_images(features, encoder, images, path, on_error=on_error, progress=progress)
-        machines, vectors = pipeline[-1], found.vectors
-        if vectors.size * np.dtype(np.float32).itemsize <= IN_MEMORY:
+        machines, vectors, targets = pipeline[-1], found.vectors, labels[found.kept]
+        if np.prod(vectors.shape) * np.dtype(np.float32).itemsize <= IN_MEMORY:
+            if isinstance(vectors, StoredVectors):  # they are in random order
+                back = np.argsort(found.kept)
+                vectors, targets = vectors[:][back], targets[back]
             vectors = vectors.astype(np.float32)
         elif isinstance(machines, LinearClassifier):
             machines = StochasticLinearClassifier()
         if isinstance(machines, StochasticLinearClassifier):
             machines.set_params(probability=True)
-        machines.fit(vectors, labels[found.kept])
+        machines.fit(vectors, targets)
     pipeline.steps[-1] = (pipeline.steps[-1][0], machines)
     categorizer.recipe_, categorizer.classes_, categorizer.usual_ = pipeline, machines.classes_, usual
     return found

@@ -9,7 +9,7 @@ from sklearn.svm import LinearSVC
 
 from patchbag import StochasticLinearClassifier, storage
 from patchbag.classifiers import stochastic
-from patchbag.classifiers.stochastic import stripes
+from patchbag.classifiers.stripes import bounds_of, stripes
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_blocks_give_the_weights_of_one_sample_after_the_other(samples, kind, mo
     monkeypatch.setattr(stochastic, "check_random_state", lambda _: Fixed(0))
     given = sparse.csr_array(X) if kind.startswith("sparse") else X
     model = StochasticLinearClassifier(1e-2, epochs=1).fit(given, y)
-    chunk = next(stripes(300, type("R", (), {"permutation": lambda self, n: seen[0]})()))
+    chunk = next(stripes(bounds_of(X), type("R", (), {"permutation": lambda self, n: seen[0]})()))
     expected = literal(X, y, chunk[seen[1]], 1e-2, 3)
     found = np.hstack([model.coef_, model.intercept_[:, None]])
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-4)
@@ -88,7 +88,7 @@ def test_batches_one_after_the_other_and_a_file_give_a_model(samples, tmp_path):
 
 
 def test_stripes_hold_every_row_once():
-    rows = np.concatenate(list(stripes(10_001, np.random.RandomState(0))))
+    rows = np.concatenate(list(stripes(bounds_of(np.empty((10_001, 0))), np.random.RandomState(0))))
     assert len(rows) == 10_001 and len(np.unique(rows)) == 10_001
 
 

@@ -18,6 +18,13 @@ product.  The **average** of the weights, later ones counting more (:math:`\rho_
 Rows may be a memory-mapped array, of float16 too, or sparse: each is read once per epoch, in chunks of stripes of
 neighbouring rows from all over the data, and never all of them are in memory.  ``partial_fit`` takes what comes.
 
+**On several machines**: vectors in a Zarr array (:class:`~patchbag.encodings.stored.StoredVectors`) are read by the
+workers.  Each epoch deals the stripes out anew into parts of about ``PART`` rows; an epoch over each part begins with
+the present weights, and the weights and averages of all parts are averaged (iterative parameter mixing: Zinkevich et
+al. 2010, McDonald et al. 2010).  D · C numbers per part are sent, twice.  t counts the samples of one part: steps are
+longer than those of one process by the number of parts, whose mean takes the noise away again.  Parts are cut by the
+data alone, so that the weights are the same bits with any workers.
+
 **λ** = ``"auto"`` is chosen on a sample of ``TUNING`` rows: from the largest of ``LAMBDAS`` on while left-out accuracy
 rises.
 
@@ -30,7 +37,8 @@ those of classes without a loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from copy import copy
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -45,30 +53,22 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import fit_temperature
 from patchbag.classifiers.stochastic_steps import descend, multiples, sparse_scores, sparse_update
+from patchbag.classifiers.stripes import CHUNK, STRIPE, bounds_of, rows_of, sample_rows, stripes
 from patchbag.classifiers.targets import one_column_a_class, one_machine_a_class
 from patchbag.declared import Declared, floats, integer, labels, real, size
+from patchbag.encodings.stored import StoredVectors
 from patchbag.records import require_finite
 from patchbag.registry import storable
-from patchbag.runtime import check_random_state, runtime_context
+from patchbag.runtime import check_random_state, one_worker, parallel_map, runtime_context
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
 TUNING = 5000
 BLOCK = (32, 64)  # samples, as many as classes within these limits
-STRIPE = 64  # neighbouring rows that are read together
-CHUNK = 32  # stripes
+PART = 16_384  # rows of stored vectors that a worker learns from by itself
 THREADED = 1 << 23  # multiplications of a block from which on threads gain more than their meetings cost
 SMALLEST = 1e-9
 LEFT_OUT = 5000  # rows that tell how sure to be
 DENSE = 0.05  # share of entries from which on a dense product is the faster one
-
-
-def stripes(n: int, random: Any, rows: int = STRIPE * CHUNK) -> Iterator[np.ndarray]:
-    """All of n rows once, in chunks of stripes of neighbouring rows from all over the data; each in random order."""
-    order = random.permutation(-(-n // STRIPE))
-    for first in range(0, len(order), rows // STRIPE):
-        chosen = np.sort(order[first : first + rows // STRIPE])
-        chunk = (chosen[:, None] * STRIPE + np.arange(STRIPE)).ravel()
-        yield chunk[chunk < n]
 
 
 @storable
@@ -140,11 +140,17 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.temperature_: float | None = None
         self.left_out_ = None
         if self.probability:
-            aside[random.permutation(n)[: min(LEFT_OUT, n // 5)]] = True
+            aside[sample_rows(X, min(LEFT_OUT, n // 5), random)] = True
+        bounds = bounds_of(X)
         for _ in range(self.epochs):
-            for rows in stripes(n, random):
+            if isinstance(X, StoredVectors):
+                self._learn_apart(X, codes, aside, random)
+                continue
+            for rows in stripes(bounds, random):
                 rows = rows[~aside[rows]]
                 self._learn(X[rows], codes[rows], random)
+        if isinstance(X, StoredVectors):
+            self.t_ = self.epochs * int((~aside).sum())
         self._end()
         return self._learn_how_sure(X, codes, np.flatnonzero(aside), random) if aside.any() else self
 
@@ -168,7 +174,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         codes = np.searchsorted(self.classes_, y)
         if (codes >= len(self.classes_)).any() or (self.classes_[codes] != y).any():
             raise ValueError("y has a label that is not among the classes of the first call")
-        for rows in stripes(X.shape[0], random):
+        for rows in stripes(bounds_of(X), random):
             self._learn(X[rows], codes[rows], random)
         return self._end()
 
@@ -184,7 +190,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def _tune(self, X: Any, y: np.ndarray, random: Any) -> float:
         """λ by the accuracy on a third of a sample, from strong to weak while it rises."""
-        rows = np.sort(random.permutation(X.shape[0])[:TUNING])
+        rows = sample_rows(X, TUNING, random)
         X, y = X[rows], y[rows]
         left_out = np.arange(len(y)) % 3 == random.randint(3)
         best, chosen = -1.0, LAMBDAS[0]
@@ -197,6 +203,33 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
                 break
             best, chosen = accuracy, lam
         return chosen
+
+    def _learn_apart(self, X: StoredVectors, codes: np.ndarray, aside: np.ndarray, random: Any) -> None:
+        """An epoch on all workers, from the present weights to their mean."""
+        bounds, parts = bounds_of(X), []
+        order = random.permutation(len(bounds) - 1)
+        for chosen in np.array_split(order, max(1, round(len(codes) / PART))):
+            chunks = [rows_of(bounds, np.sort(chosen[i : i + CHUNK])) for i in range(0, len(chosen), CHUNK)]
+            chunks = [kept for rows in chunks if len(kept := rows[~aside[rows]])]
+            parts.append((chunks, [codes[rows] for rows in chunks], random.randint(2**31 - 1)))
+        shares = np.array([sum(map(len, chunks)) for chunks, _, _ in parts], float)
+        weights, averages = np.zeros(self.weights_.shape), np.zeros(self.weights_.shape)
+        for share, (w, average) in zip(shares / shares.sum(), parallel_map(partial(self._learn_part, X), parts)):
+            weights += share * w
+            averages += share * average
+        self.weights_, self.averages_ = weights.astype(np.float32), averages.astype(np.float32)
+        self.factors_ = np.array([1.0, 0.0, 1.0])
+        self.t_ += round(shares.mean())
+
+    def _learn_part(self, X: StoredVectors, part: tuple[list, list, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and their average after the rows of one part, which are read a chunk at a time."""
+        model, random = copy(self), np.random.RandomState(part[2])
+        model.weights_, model.averages_ = self.weights_.copy(), self.averages_.copy()
+        with one_worker():
+            for rows, codes in zip(*part[:2]):
+                model._learn(X[rows], codes, random)
+        w, v, u = model.factors_
+        return np.float32(w) * model.weights_, np.float32(v) * model.weights_ + np.float32(u) * model.averages_
 
     def _learn(self, X: Any, codes: np.ndarray, random: Any) -> None:
         """The samples in random order, a block after the other."""
@@ -294,6 +327,8 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
 
 def _check(X: Any) -> Any:
     """X as it is, if it is a table of floats: a memory-mapped one must not be read here."""
+    if isinstance(X, StoredVectors):
+        return X
     if sparse.issparse(X):
         return sparse.csr_array(X)
     X = X if isinstance(X, np.ndarray) else np.asarray(X)

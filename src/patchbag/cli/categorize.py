@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sqlite3
@@ -36,6 +37,14 @@ def train(
             "temporary file. With recipes such as fisher, words or deep-fisher.",
         ),
     ] = False,
+    vectors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="With --stream: a folder that all workers share, or an fsspec address such as s3://bucket/folder, "
+            "where workers keep the vectors while training; they are removed at the end.",
+        ),
+    ] = None,
     device: options.DeviceOption = "cpu",
     cache: options.CacheOption = True,
     max_pixels: options.PixelsOption = None,
@@ -45,8 +54,8 @@ def train(
     force: options.ForceOption = False,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
+    from patchbag.advice import recommended
     from patchbag.collection import open_collection
-    from patchbag.recipes import recommended
 
     categorizer = options.make_categorizer(recipe, features, settings, seed)
     check_outputs(output, replaced=True, force=force)
@@ -54,13 +63,15 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = options.make_categorizer(recipe, features, settings, seed)
+    if vectors is not None and not stream:
+        raise ValueError("--vectors says where vectors are kept with --stream; give both")
     if stream:
         from patchbag.streaming import require_streamable
 
         require_streamable(categorizer)
     with machine(jobs, cache and not stream, device=device, cluster=cluster), options.settings_to_blame(settings):
         if stream:
-            images = train_streamed(found, categorizer)
+            images = train_streamed(found, categorizer, vectors)
         else:
             name_duplicates(found.labelled())
             images, described = describe_labelled(
@@ -75,19 +86,23 @@ def train(
     screen.result(f"{output}: {recipe}, {many}, {len(images.classes)} classes, {size:.1f} MB")
 
 
-def train_streamed(found: Any, categorizer: Any) -> Any:
-    """Train on the labelled images of a collection; gives those that could be read."""
+def train_streamed(found: Any, categorizer: Any, address: str | None) -> Any:
+    """Train on the labelled images of a collection; gives those that could be read.
+
+    Vectors are at an address that the workers know, or in a file of this command, which is deleted with it.
+    """
+    from patchbag.encodings.stored import scratch
     from patchbag.runtime import store_folder
     from patchbag.streaming import fit_streamed
 
     images = found.labelled()
     for remark in images.remarks:
         screen.say(remark, "yellow")
-    vectors = store_folder() / "vectors.npy"  # of this command, and deleted with it
-    with screen.reporting("describing images") as progress:
-        made = fit_streamed(categorizer, images.paths, images.labels, vectors, on_error="skip", progress=progress)
+    place: Any = contextlib.nullcontext(store_folder() / "vectors.npy") if address is None else scratch(address)
+    with place as path, screen.reporting("describing images") as progress:
+        made = fit_streamed(categorizer, images.paths, images.labels, path, on_error="skip", progress=progress)
     screen.list_failures([(f.name, f.message) for f in made.failures], len(images))
-    return images[made.kept]
+    return images[sorted(made.kept)]
 
 
 @options.app.command()
@@ -160,7 +175,7 @@ def evaluate(
 
 
 def journal_of(folder: Path) -> Path:
-    """Where the splits of an evaluation that was stopped are kept: they are known by all that they depend on."""
+    """Where the finished splits of an evaluation that was stopped are kept."""
     import hashlib
 
     from patchbag.runtime import store_folder
@@ -170,7 +185,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def name_duplicates(images: Any) -> None:
-    """Say which files are the same, byte for byte, and have different labels: a classifier can only be wrong on one."""
+    """Warn of identical files with different labels: a classifier must be wrong on one of them."""
     from patchbag.collection.store import Store
 
     try:

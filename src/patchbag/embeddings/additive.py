@@ -44,14 +44,22 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.declared import Declared, floats, integers, real, size
 from patchbag.device import to_host
-from patchbag.embeddings.eigenfunctions import KERNELS, TINY, learn_functions, quantiles
+from patchbag.embeddings.eigenfunctions import (
+    KERNELS,
+    TINY,
+    beginning,
+    kernel_matrices,
+    learn_functions,
+    quantiles,
+)
 from patchbag.registry import storable
 from patchbag.runtime import check_random_state, parallel_map, parallel_njit
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
-BLOCK = 128  # dimensions that are learned together
+BLOCK = 64  # dimensions that are learned together: their matrices stay near the core
 LARGEST = 1e15  # products of two such numbers, summed over samples, are still far from the end of float32
 WIDE = np.uint64(4)  # functions that are written at once
+TILE, ROWS = 128, 64  # dimensions and rows that are embedded together
 
 
 @parallel_njit(cache=True, nogil=True, error_model="numpy")
@@ -88,21 +96,33 @@ def _embed(
 
 @parallel_njit(cache=True, nogil=True, error_model="numpy")
 def _embed_dense(X, first, tables, steps, n_points, linear, out):  # pragma: no cover - compiled
-    """Of dense rows, into zeros (n, E)."""
+    """Of dense rows, into ``out (n, E)``: rows by the dozen and TILE dimensions at a time, whose tables stay near."""
     number = steps.dtype.type
     last = number(n_points - 2 if linear else n_points - 1)
     half, none = number(0.0 if linear else 0.5), number(0)
-    for i in prange(X.shape[0]):
-        for d in range(X.shape[1]):
-            if X[i, d] > 0:
-                row, n = first[d], first[d + 1] - first[d]
-                where = np.sqrt(X[i, d]) * steps[d]
-                cell = np.int32(min(where + half, last))
-                share = where - number(cell) if linear else none
-                near = np.int64(row) * n_points + np.int64(cell) * n
-                for e in range(n):
-                    value = tables[near + e]
-                    out[i, row + e] = value + share * (tables[near + n + e] - value)
+    n_rows, width = X.shape
+    for part in prange((n_rows + ROWS - 1) // ROWS):
+        cells, shares = np.empty(TILE, np.int32), np.empty(TILE, steps.dtype)
+        for start in range(0, width, TILE):
+            tile = min(TILE, width - start)
+            for i in range(part * ROWS, min(n_rows, (part + 1) * ROWS)):
+                for d in range(tile):
+                    where = np.sqrt(X[i, start + d]) * steps[start + d]
+                    cells[d] = np.int32(min(where + half, last))
+                    shares[d] = where - number(cells[d]) if linear else none
+                end = np.uint64(first[width])
+                for d in range(tile):
+                    at, n = np.uint64(first[start + d]), np.uint64(first[start + d + 1] - first[start + d])
+                    near = at * np.uint64(n_points) + np.uint64(cells[d]) * n
+                    share, done = shares[d], np.uint64(0)
+                    if at + WIDE <= end:  # as above
+                        for e in range(WIDE):
+                            value = tables[near + e]
+                            out[i, at + e] = value + share * (tables[near + n + e] - value)
+                        done = WIDE
+                    for e in range(done, n):
+                        value = tables[near + e]
+                        out[i, at + e] = value + share * (tables[near + n + e] - value)
 
 
 @parallel_njit(cache=True, nogil=True)
@@ -230,9 +250,13 @@ class AdditiveKernelPCA(HistogramMap):
             raise ValueError(f"numbers of up to {X.max():.3g} are too large to learn from; divide each row by its sum")
         learned = quantiles(X, self.n_samples)
         kernel = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        n = min(self.n_functions, self.n_samples)
+        filled = np.flatnonzero(learned[1])
+        some = filled[np.linspace(0, len(filled) - 1, min(len(filled), BLOCK)).astype(int)]
+        random = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        start = beginning(kernel_matrices(kernel, learned[0][some]), n, random)
         parts = [tuple(a[d : d + BLOCK] for a in learned) for d in range(0, width, BLOCK)]
-        learn = partial(learn_functions, kernel, min(self.n_functions, self.n_samples), self.n_points, seed)
+        learn = partial(learn_functions, kernel, n, self.n_points, start)
         values, tables = (np.concatenate(found) for found in zip(*parallel_map(learn, parts, self.n_jobs)))
         wanted = min(2 * width if self.n_components is None else self.n_components, values.size)
         chosen = np.zeros(values.size, bool)
@@ -255,7 +279,7 @@ class AdditiveKernelPCA(HistogramMap):
         tables = np.pad(self.tables_.astype(X.dtype, copy=False), (0, int(self.functions_.max()) + int(WIDE)))
         linear = self.interpolation == "linear"
         if not sparse.issparse(X):
-            out = np.zeros((len(X), int(first[-1])), X.dtype)
+            out = np.empty((len(X), int(first[-1])), X.dtype)
             _embed_dense(np.ascontiguousarray(X), first, tables, steps, self.n_points, linear, out)
             return out
         starts = np.zeros(len(X.indptr), np.int64)

@@ -9,7 +9,9 @@ stripes.  The file has its name only when it is complete.
 * :func:`encode_images` begins with the image files.  One job describes and encodes a chunk of images, so that
   descriptors stay where they are made and vectors come back: per image 33 kB in place of 450 kB (SIFT, 128 Gaussians
   of 64 dimensions).  On a cluster this is what the caller's network card carries, beside the encoder, which goes out
-  with every job; nothing goes to the store.
+  with every job; nothing goes to the store.  To an address that ends in ``.zarr`` the workers write the vectors
+  themselves (:mod:`~patchbag.encodings.stored`), in a random order of the images, so that every chunk is a sample of
+  all of them.
 
 Either way the vectors are the same bits whatever the number and kind of the workers: chunks are cut by the data alone.
 """
@@ -17,19 +19,24 @@ Either way the vectors are the same bits whatever the number and kind of the wor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from patchbag.encodings.stored import ENDING, StoredVectors, create_array, open_array
 from patchbag.features.extraction import Failure, FeatureExtractor, Progress, check_on_error
 from patchbag.replacing import replacing
 from patchbag.runtime import one_worker, parallel_map
 
 CHUNK = 256
 JOB = 64  # images of a job that describes and encodes
+NOTHING = "there is nothing to encode"
+
+Job = tuple[int, Sequence[Any]]  # number of its first image, and images
+Described = tuple[np.ndarray, list[int], list[Failure]]  # vectors, which of the images they are of, and what failed
 
 
 class Encoder(Protocol):
@@ -39,9 +46,9 @@ class Encoder(Protocol):
 
 
 class Encoded(NamedTuple):
-    """Vectors (n, width), mapped; the index of the image of each, and the images that failed."""
+    """Vectors (n, width), mapped or at an address; the index of the image of each, and the images that failed."""
 
-    vectors: np.ndarray
+    vectors: Any
     kept: np.ndarray
     failures: list[Failure]
 
@@ -78,7 +85,7 @@ def encode_images(
     ----------
     features, encoder : the first step of a pipeline, and the fitted steps up to the vectors
     images : paths that mean the same on every worker, or whatever else the features take
-    path : of the ``.npy`` file
+    path : of the ``.npy`` file, or address of a Zarr array, which ends in ``.zarr``
     on_error : "raise" stops at the first image that fails, "skip" leaves it out and lists it
     chunk : images of a job
     progress : called as ``progress(done, total)`` for every image
@@ -92,36 +99,64 @@ def encode_images(
     """
     check_on_error(on_error)
     images = images if hasattr(images, "__getitem__") else list(images)
-    kept: list[int] = []
+    n = len(images)
+    stored = str(path).endswith(ENDING)
+    order = np.random.default_rng(0).permutation(n) if stored else np.arange(n)
+    work: Callable[[Job], Described] = partial(_describe_and_encode, features, encoder, dtype)
+    if stored:
+        create_array(str(path), n, _width(work, images, order), chunk, dtype)
+        work = partial(_describe_and_store, work, str(path))
+    rows: list[int] = []
     failures: list[Failure] = []
 
     def parts() -> Iterator[np.ndarray]:
-        starts = range(0, len(images), chunk)
-        jobs = [images[start : start + chunk] for start in starts]
-        work = partial(_describe_and_encode, features, encoder, dtype)
-        for start, (vectors, good, bad) in zip(starts, parallel_map(work, jobs, prefer=features.parallel)):
-            failures.extend(failure._replace(index=start + failure.index) for failure in bad)
+        jobs = [(start, [images[i] for i in order[start : start + chunk]]) for start in range(0, n, chunk)]
+        for (start, part), (vectors, good, bad) in zip(jobs, parallel_map(work, jobs, prefer=features.parallel)):
+            failures.extend(failure._replace(index=int(order[start + failure.index])) for failure in bad)
             if bad and on_error == "raise":
-                raise failures[0].error(len(images))
-            kept.extend(start + i for i in good)
+                raise failures[0].error(n)
+            rows.extend(start + i for i in good)
             if len(vectors):
                 yield vectors
             if progress is not None:
-                for done in range(start, min(start + chunk, len(images))):
-                    progress(done + 1, len(images))
+                for done in range(start, start + len(part)):
+                    progress(done + 1, n)
 
-    vectors = _write(path, parts(), dtype)
-    return Encoded(vectors, np.array(kept, dtype=np.int64), failures)
+    if stored:
+        for _ in parts():
+            pass
+        found: Any = StoredVectors(str(path), np.array(rows, dtype=np.int64))
+    else:
+        found = _write(path, parts(), dtype)
+    return Encoded(found, order[rows], sorted(failures))
 
 
-def _describe_and_encode(
-    features: FeatureExtractor, encoder: Encoder, dtype: Any, images: Sequence[Any]
-) -> tuple[np.ndarray, list[int], list[Failure]]:
+def _describe_and_encode(features: FeatureExtractor, encoder: Encoder, dtype: Any, job: Job) -> Described:
     """A job; it is one of many, and asks for no workers of its own."""
     with one_worker():
-        bags, kept, failures = features.extract(images, on_error="skip")
+        bags, kept, failures = features.extract(job[1], on_error="skip")
         vectors = _encode(encoder, bags, dtype) if len(bags) else np.empty((0, 0), dtype)
     return vectors, kept.tolist(), failures
+
+
+def _describe_and_store(encode: Callable[[Job], Described], address: str, job: Job) -> Described:
+    """The same job, which writes its vectors as one chunk; there are none to bring back."""
+    vectors, kept, failures = encode(job)
+    if len(vectors):
+        start, images = job
+        part = np.full((len(images), vectors.shape[1]), np.nan, vectors.dtype)
+        part[kept] = vectors
+        open_array(address, "r+")[start : start + len(images)] = part
+    return vectors[:0], kept, failures
+
+
+def _width(work: Callable[[Job], Described], images: Sequence[Any], order: np.ndarray) -> int:
+    """Of the vectors, by the first image that has one."""
+    for i in order:
+        vectors, _, _ = work((0, [images[i]]))
+        if len(vectors):
+            return vectors.shape[1]
+    raise ValueError(NOTHING)
 
 
 def _encode(encoder: Encoder, samples: Any, dtype: Any) -> np.ndarray:
@@ -144,7 +179,7 @@ def _write(path: str | os.PathLike[str], parts: Iterator[np.ndarray], dtype: Any
             file.write(np.ascontiguousarray(vectors).data)
             rows += len(vectors)
         if not rows:
-            raise ValueError("there is nothing to encode")
+            raise ValueError(NOTHING)
         file.seek(0)  # NumPy leaves room for the number of rows to grow
         np.lib.format.write_array_header_1_0(file, header | {"shape": (rows, width)})
     return np.load(Path(path), mmap_mode="r")
