@@ -148,11 +148,12 @@ def report_building(name: str, X: np.ndarray) -> None:
 
 def report_approximate(features: str) -> None:
     """Number closer, divergences saved, and processor time against products, on the histograms of the experiments."""
+    from patchbag.experiments import Experiment
     from patchbag.experiments.neighbors import SMOOTHING, count_closer, histograms
-    from patchbag.experiments.runs import open_data
 
     data = {"colors": "corel1000", "words": "scene15"}[features]
-    X, Q = histograms(open_data({"data": data}, Path(os.environ["PATCHBAG_DATA"])), features, np.random.default_rng(0))
+    images = Experiment({"data": data}, Path(os.environ["PATCHBAG_DATA"])).images
+    X, Q = histograms(images, features, np.random.default_rng(0))
     Q = Q[:1000]
     form = Form(GENERATORS["kl"], 1.0, SMOOTHING)
     rows, logs = form.clean(X), np.log(form.clean(Q))

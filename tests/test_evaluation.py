@@ -47,7 +47,7 @@ def test_the_figures_of_a_split_are_those_counted_by_hand():
 def evaluation(*names: str) -> Evaluation:
     labels = np.where(TRUTH == "a", names[0], names[1])
     split = score_classes(labels, STATED, list(names), 8, {"train x": 1.0, "test x": 2.0})
-    mistakes = confident_mistakes(labels, np.arange(4), np.array(names), STATED, NAMES)
+    mistakes = confident_mistakes(labels, np.array(names), STATED, NAMES)
     result = Evaluation("words", list(names), {})
     result.add(split, mistakes, np.stack([STATED.max(axis=1), np.ones(4), np.arange(4)], axis=1))
     return result
@@ -78,7 +78,7 @@ def test_names_that_are_no_text_reach_the_report_by_their_codes(tmp_path):
 
 def test_mistakes_are_listed_surest_first():
     p = np.array([[0.4, 0.6], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
-    mistakes = confident_mistakes(TRUTH, np.arange(4), np.array(["a", "b"]), p, NAMES)
+    mistakes = confident_mistakes(TRUTH, np.array(["a", "b"]), p, NAMES)
     assert [m["image"] for m in mistakes] == ["a2", "a1"]
     assert mistakes[0]["probability"] == 0.8 and mistakes[0]["label"] == "a" and mistakes[0]["predicted"] == "b"
 
@@ -228,7 +228,7 @@ def test_the_report_is_one_safe_page(picture_folder):
     categorizer = Categorizer("words").set_params(**SMALL)
     result = evaluate(categorizer, collection.paths, odd, cv=PerClassSplit(2, n_splits=1), names=collection.paths)
     stated = np.tile([0.6, 0.3, 0.1], (36, 1))
-    result.mistakes = confident_mistakes(odd, np.arange(36), np.unique(odd), stated, collection.paths)
+    result.mistakes = confident_mistakes(odd, np.unique(odd), stated, collection.paths)
     page = render(result, "a & b", [])
     assert "<script" not in page and "&lt;script&gt;bars" in page and "a &amp; b" in page
     assert f"{100 * result.mean_accuracy:.1f}" in page

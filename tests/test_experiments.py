@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from patchbag import Categorizer, Collection, MixtureKernel, PerClassSplit, experiments, open_collection
 from patchbag.experiments import (
+    Experiment,
     ExperimentError,
     Journal,
     list_experiments,
@@ -271,7 +272,7 @@ def test_over_takes_one_parameter(picture_folder):
 def test_classes_can_be_left_out(picture_folder):
     names = open_collection(picture_folder).classes
     spec = {"data": picture_folder.name, "without": names[:1]}
-    assert experiments.open_data(spec, picture_folder.parent).classes == names[1:]
+    assert Experiment(spec, picture_folder.parent).images.classes == names[1:]
 
 
 def test_a_slip_in_a_key_is_found(tmp_path):
@@ -307,8 +308,8 @@ def test_kernel_matrices_are_kept_for_other_experiments(picture_folder, monkeypa
     def kernels(use, **more):
         made.clear()
         settings = {**few, "kernels.use": use, **more}
-        found, labels = kernels_of({**spec, "settings": settings}, picture_folder.parent, lambda text: None)
-        assert all(matrix.shape == (36, 36) for matrix in found.values()) and len(labels) == 36
+        found = kernels_of(Experiment({**spec, "settings": settings}, picture_folder.parent))
+        assert all(matrix.shape == (36, 36) for matrix in found.values())
         return found, len(made)
 
     first, count = kernels(["spm", "pmk"])

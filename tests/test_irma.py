@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from patchbag.collection import CollectionError
-from patchbag.experiments import load_experiment, open_data
+from patchbag.experiments import Experiment, load_experiment
 from patchbag.experiments.files import ExperimentError
 from patchbag.irma import PARTS, body_part, open_irma
 
@@ -57,14 +57,14 @@ def test_what_is_no_table_of_codes_is_named(radiographs, tmp_path):
 
 def test_experiments_open_the_layout_and_draw_so_many_images_per_class(radiographs):
     spec = load_experiment("piro2010/irma")
-    assert len(open_data(spec, radiographs.parents[1])) == 3
+    assert len(Experiment(spec, radiographs.parents[1]).images) == 3
     folder = radiographs.parents[1]
     many = {f"{i}": "1121-120-942-700" for i in range(100, 105)}
     for name in many:
         Image.fromarray(np.full((20, 20), 9, np.uint8)).save(radiographs.parent / f"{name}.png")
     radiographs.write_text("image_id;irma_code\n" + "\n".join(f"{n};{c}" for n, c in (CODES | many).items()))
-    some = open_data(spec | {"images_per_class": 2}, folder)
+    some = Experiment(spec | {"images_per_class": 2}, folder).images
     assert sorted(some.labels.tolist()) == ["chest", *["knee and middle leg"] * 2, "shoulder and upper arm"]
-    assert open_data(spec | {"images_per_class": 2}, folder).names == some.names
+    assert Experiment(spec | {"images_per_class": 2}, folder).images.names == some.names
     with pytest.raises(ExperimentError, match="layout must be one of folders, irma"):
-        open_data(spec | {"layout": "dicom"}, folder)
+        len(Experiment(spec | {"layout": "dicom"}, folder).images)

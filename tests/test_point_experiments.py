@@ -7,7 +7,15 @@ import pytest
 from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from patchbag.experiments import ExperimentError, answers, load_experiment, points, run_experiment, write_results
+from patchbag.experiments import (
+    Experiment,
+    ExperimentError,
+    answers,
+    load_experiment,
+    points,
+    run_experiment,
+    write_results,
+)
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.journal import Journal
 from patchbag.experiments.planes import CENTRES, VARIANCE, BayesRule
@@ -110,18 +118,21 @@ def test_errors_of_tables_are_kept_in_the_journal(tables, monkeypatch):
     fits = []
     error = points._error
     monkeypatch.setattr(points, "_error", lambda *given: fits.append(given) or error(*given))
-    spec = {"tables": {"ripley": {"file": "synth.tr", "label": -1, "k": 3, "published": [10.0, 12.0, 11.0]}}}
+    spec = {
+        "kind": "uci",
+        "tables": {"ripley": {"file": "synth.tr", "label": -1, "k": 3, "published": [10.0, 12.0, 11.0]}},
+    }
     journal = Journal()
-    rows = points.uci_table(spec, tables, print, journal)
+    rows = points.uci_table(Experiment(spec, tables, journal=journal))
     once = len(fits)
     assert once == 10 * len(rows) and all(0 <= row["mean"] < 40 for row in rows)
-    assert points.uci_table(spec, tables, print, journal) == rows and len(fits) == once
+    assert points.uci_table(Experiment(spec, tables, journal=journal)) == rows and len(fits) == once
     plain = next(row for row in rows if row["name"] == "ripley: k-NN")
     X, y = points.read_table(tables / "tables" / "synth.tr", -1)
     folds = RepeatedStratifiedKFold(n_splits=2, n_repeats=5, random_state=0)
     expected = 100 * cross_val_score(KNeighborsClassifier(3), X, y, cv=folds)
     assert plain["published"] == 12.0 and plain["accuracies"] == pytest.approx(list(expected))
-    points.uci_table(spec | {"seed": 1}, tables, print, journal)
+    points.uci_table(Experiment(spec | {"seed": 1}, tables, journal=journal))
     assert len(fits) == 2 * once
 
 

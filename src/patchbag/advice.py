@@ -8,8 +8,9 @@ class, one split.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Measured(NamedTuple):
@@ -24,6 +25,16 @@ def measured() -> dict[str, Measured]:
     """What was measured of each recipe."""
     rows = json.loads((files("patchbag") / "measured.json").read_text())
     return {name: Measured(**row) for name, row in rows.items()}
+
+
+FEW = 15  # labels per class below which many images without a label teach more than several kernels
+
+
+def recommended(labels: Sequence[Any]) -> str:
+    """The recipe that ``auto`` stands for, given the labels of all images (None for those without)."""
+    known = [label for label in labels if label is not None]
+    few = len(known) < FEW * len(set(known)) and len(labels) > 2 * len(known)
+    return "deep-pool" if few else "auto"
 
 
 # use it when

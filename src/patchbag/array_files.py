@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,19 @@ def save_arrays(path: Path, name: str, arrays: Mapping[str, Any], manifest: Mapp
             if FILE.fullmatch(old.name) and old.name not in files.values():
                 old.unlink(missing_ok=True)
     return path
+
+
+def read_manifest(path: Path, name: str, writer: str, form: str, versions: Collection[int]) -> dict[str, Any]:
+    """The manifest ``name`` of a folder; ValueError unless ``writer`` wrote it, in one of the versions."""
+    try:
+        manifest = json.loads((path / name).read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a folder written by {writer} (no readable {name})") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != form:
+        raise ValueError(f"{path} is not a folder written by {writer} ({name} says {manifest!r:.60})")
+    if (version := manifest.get("version")) not in versions:
+        raise ValueError(f"{path} has format version {version}, this patchbag reads up to {max(versions)}")
+    return manifest
 
 
 def open_arrays(path: Path, files: Any, mode: Any) -> dict[str, np.ndarray]:

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from patchbag.array_files import open_arrays, save_arrays
+from patchbag.array_files import open_arrays, read_manifest, save_arrays
 
 FORMAT = "patchbag-bags"
 FORMAT_VERSION = 2
@@ -26,16 +25,7 @@ def save_bags(path: str | Path, values: Any, offsets: np.ndarray, positions: Any
 def open_bags(path: str | Path, memory_map: bool = True) -> tuple[Any, np.ndarray, Any]:
     """Values, offsets and positions of saved bags; descriptors stay on disk unless ``memory_map=False``."""
     path = Path(path)
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a folder written by Bags.save (no readable {MANIFEST})") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a folder written by Bags.save ({MANIFEST} says {manifest!r:.60})")
-    if manifest.get("version") not in (1, FORMAT_VERSION):
-        raise ValueError(
-            f"{path} has bag format version {manifest.get('version')}, this patchbag reads up to {FORMAT_VERSION}"
-        )
+    manifest = read_manifest(path, MANIFEST, "Bags.save", FORMAT, (1, FORMAT_VERSION))
     names = ("values", "offsets", "positions") if manifest.get("positions") else ("values", "offsets")
     files = manifest.get("files", {name: f"{name}.npy" for name in names})
     arrays = open_arrays(path, files, "r" if memory_map else None)

@@ -140,11 +140,11 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         return self._apply("decision_function", images)
 
     def predict_set(self, images: Sequence[Any], coverage: float = 0.9) -> np.ndarray:
-        """(n, C) which classes are in the set of each image, which holds its class with probability ``coverage``."""
+        """(n, C) bool, for each image a set of classes that contains the true one with probability ``coverage``."""
         return self.judge(images, coverage).sets
 
     def typicality(self, images: Sequence[Any]) -> np.ndarray:
-        """(n,) p-value of being of the classes seen: small for an image unlike anything seen."""
+        """(n,) p-value of belonging to the classes seen in training; small for an image unlike all of them."""
         return self.judge(images).typicality
 
     def judge(self, images: Sequence[Any], coverage: float = 0.9) -> Judgement:

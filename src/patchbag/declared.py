@@ -38,7 +38,7 @@ TERM = re.compile(r"(\w+)(?: \+ (\d+))?")
 
 
 class NotAsDeclaredError(ValueError):
-    """A value that is not what its class says; the message does not name it yet."""
+    """A value that breaks its declaration; the message does not name the attribute yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Declared:
 
 
 def settle(term: str | int, length: int, sizes: Sizes) -> bool:
-    """Whether a length is what a term such as ``3``, ``"n"`` or ``"n + 1"`` asks for; an unknown is settled by it."""
+    """Whether a length equals a term such as ``3``, ``"n"`` or ``"n + 1"``; an unknown n is set so that it does."""
     if isinstance(term, int):
         return length == term
     match = TERM.fullmatch(term)
@@ -281,7 +281,7 @@ def declarations(cls: type) -> dict[str, Declared]:
 
 
 def _unfitted(value: Any) -> Any:
-    """The value, or the step of a pipeline, that lacks an attribute which fitting sets; None where there is none."""
+    """The value, or the step of a pipeline, that is not fitted; None where all are."""
     if type(value).__name__ == "Pipeline":
         return next((bare for _, step in value.steps if (bare := _unfitted(step)) is not None), None)
     needed = (key for key, rule in declarations(type(value)).items() if key.endswith("_") and not rule.optional)
@@ -289,7 +289,7 @@ def _unfitted(value: Any) -> Any:
 
 
 def is_stray_boolean(value: Any, rules: Sequence[Any] | str) -> bool:
-    """Whether a parameter is True or False and its rules do not ask for that: Python takes both for numbers."""
+    """Whether a parameter is True or False although its rules ask for a number: Python takes both for numbers."""
     return isinstance(value, bool) and not isinstance(rules, str) and "boolean" not in rules and bool not in rules
 
 

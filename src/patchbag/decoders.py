@@ -67,12 +67,12 @@ MADE = 14  # bytes per pixel of what is made of it: upright, without alpha, resi
 
 
 def reduction(size: tuple[int, int], max_side: int | None) -> int:
-    """By which whole factor a picture is made smaller before anything makes copies of it."""
+    """The whole factor by which a picture is reduced right after decoding, before it is copied."""
     return 1 if max_side is None else max(1, max(size) // (LARGE_SIDE * max_side))
 
 
 def cost(image: Image.Image, original: tuple[int, int], max_side: int | None, scans: int = 1) -> int:
-    """Bytes that decoding a picture takes: one of ``original`` size that its decoder gives in its ``size``."""
+    """Bytes of memory that decoding takes, of a file of ``original`` size that is decoded to ``image.size``."""
     pixels = image.width * image.height
     held = HELD.get(image.format or "", HELD_BY_MODE.get(image.mode, 8)) * pixels
     if scans > 1:  # JPEG: the coefficients of all components are kept, in two bytes each
@@ -82,7 +82,7 @@ def cost(image: Image.Image, original: tuple[int, int], max_side: int | None, sc
 
 
 def count_scans(image: Image.Image, file: Any) -> int:
-    """How often the pixels of a JPEG file are gone through; 1 for what else there is."""
+    """Number of scans of a JPEG file; 1 for other formats."""
     if image.format not in ("JPEG", "MPO"):
         return 1
     place = file.tell()
@@ -94,7 +94,7 @@ def count_scans(image: Image.Image, file: Any) -> int:
 
 @cache
 def known_formats() -> list[str]:
-    """Those that this installation can read."""
+    """The formats that this installation can read."""
     from PIL import Image
 
     Image.init()
@@ -109,7 +109,7 @@ def known_formats() -> list[str]:
 
 @contextmanager
 def in_turn(size: int) -> Iterator[None]:
-    """Hold shares of the budget for so many bytes, as soon as the workers of this user leave them."""
+    """Wait until so many bytes of the budget, which all workers of a user share, are free, and hold them."""
     with ExitStack() as held:
         if size > SMALL:
             with suppress(ImportError, OSError):  # Windows; nowhere to write

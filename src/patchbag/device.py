@@ -58,7 +58,7 @@ def to_device(a: Any) -> Any:
 
 
 def _send(a: np.ndarray, dtype: Any, where: Any) -> Any:
-    """A tensor; on its way to a GPU it is in page-locked memory, so that nobody waits for what the GPU does before."""
+    """A tensor; sent to a GPU from page-locked memory, so that the copy does not wait for earlier work of the GPU."""
     import torch
 
     locked = str(where) != "cpu" and a.nbytes <= LOCKED_BYTES
@@ -68,7 +68,7 @@ def _send(a: np.ndarray, dtype: Any, where: Any) -> Any:
 
 
 def like(a: Any, other: Any) -> Any:
-    """The array with the dtype of another, and where that one lies."""
+    """The array with the dtype and on the device of another."""
     xp = array_namespace(other)
     if getattr(other, "is_cuda", False) and is_numpy_array(a):
         return _send(a, other.dtype, other.device)
@@ -131,12 +131,12 @@ def split(m: Any) -> tuple[Any, Any]:
 
 
 def from_device(a: Any) -> Any:
-    """What a step gives to steps that run on the host: NumPy's where the context computes elsewhere."""
+    """The array on the host where the context computes elsewhere, else as it is: for results of similarities."""
     return a if current_runtime().device == "cpu" else to_host(a)
 
 
 def follow(records: Any, a: Any) -> Any:
-    """Records with their arrays where another array lies."""
+    """Records with their arrays on the device of another array."""
     if is_numpy_array(a):
         return records
     xp, where = array_namespace(a), device(a)

@@ -113,7 +113,7 @@ class Evaluation:
         self.splits.append(split)
         self.mistakes = sorted([*self.mistakes, *mistakes], key=lambda m: -m["probability"])[:MISTAKES_KEPT]
         if confidence is not None:
-            self.confidence.append(confidence)
+            self.confidence.append(np.asarray(confidence, dtype=float))
             self.reliability = reliability_table(*np.concatenate(self.confidence).T, least=LEAST_OF_GROUP)
 
     def to_json(self) -> dict[str, Any]:
@@ -187,20 +187,16 @@ def compare(
         for name in memory.order():
             what = f"split {i + 1} of {len(splits)}" + (f": {name}" if name else "")
             key = figure_key(pipelines[name], contents.get(id(given[name])), labels, train, test, seed + i, pool)
-            if journal is not None and key in journal:
-                kept = journal[key]
-                confidence = None if kept["confidence"] is None else np.asarray(kept["confidence"], dtype=float)
-                results[name].add(SplitResult(**kept["split"]), kept["mistakes"], confidence)
-            else:
+            found = None if journal is None else journal.get(key)
+            if found is None:
                 progress(what)
                 with runtime_context(seed=seed + i):
-                    run = _run_split(memory, name, given[name], labels, train, test, names, probabilities, pool)
-                results[name].add(*run)
-                run[0].seed = seed + i
+                    found = _run_split(memory, name, given[name], labels, train, test, names, probabilities, pool)
+                found["split"]["seed"] = seed + i
                 if journal is not None:
-                    sure = None if run[2] is None else run[2].tolist()
-                    journal[key] = {"split": asdict(run[0]), "mistakes": run[1], "confidence": sure}
-                progress(f"{what}: {100 * run[0].accuracy:.2f} %")
+                    journal[key] = found
+                progress(f"{what}: {100 * found['split']['accuracy']:.2f} %")
+            results[name].add(SplitResult(**found["split"]), found["mistakes"], found["confidence"])
             memory.release(name)
     return results
 
@@ -231,7 +227,8 @@ def _run_split(
     names: Sequence[str] | None,
     probabilities: bool,
     pool: bool,
-) -> tuple[SplitResult, list[dict[str, Any]], np.ndarray | None]:
+) -> dict[str, Any]:
+    """What :meth:`Evaluation.add` takes, as plain numbers and lists."""
     model = memory.pipeline(name)
     pairwise = get_tags(model[-1]).input_tags.pairwise and len(model) == 1  # kernels between all images are given
     data = [_cut(X, part)[:, train] if pairwise else _cut(X, part) for part in (train, test)]
@@ -247,26 +244,28 @@ def _run_split(
     started = time.perf_counter()
     several = labels.ndim == 2
     method = "decision_function" if several else "predict_proba" if probabilities else "predict"
-    said = predict_in_chunks(model, method, data[1])
+    said, truth = predict_in_chunks(model, method, data[1]), labels[test]
     spent = memory.seconds
     seconds |= spent | {"test classifier": time.perf_counter() - started - sum(spent.values())}
     if several:
-        return score_rankings(labels[test], said, len(train), seconds), [], None
-    split = score_classes(labels[test], said, [str(c) for c in model.classes_], len(train), seconds)
+        split = score_rankings(truth, said, len(train), seconds)
+        return {"split": asdict(split), "mistakes": [], "confidence": None}
+    split = score_classes(truth, said, [str(c) for c in model.classes_], len(train), seconds)
     weights = getattr(model[-1], "weights_", None)
     split.weights = None if weights is None else np.asarray(weights).tolist()
-    if not probabilities:
-        return split, [], None
-    classes = np.asarray(model.classes_)
-    right = classes[said.argmax(axis=1)] == labels[test]
-    mistakes = [] if names is None else confident_mistakes(labels, test, classes, said, names)
-    if names is not None and isinstance(model[-1], LeveragedNeighbors):
-        known = [names[i] for i in train]
-        split.prototypes = kept_images(model[-1], known)
-        wrong = _cut(data[1], surest_wrong(labels[test], classes, said)[:EXPLAINED])
-        for mistake, voters in zip(mistakes, deciding_images(model, wrong, known)):
-            mistake["voters"] = voters
-    return split, mistakes, np.stack([said.max(axis=1), right, test], axis=1)
+    mistakes, confidence, classes = [], None, np.asarray(model.classes_)
+    if probabilities:
+        right = classes[said.argmax(axis=1)] == truth
+        confidence = np.stack([said.max(axis=1), right, test], axis=1).tolist()
+    if probabilities and names is not None:
+        mistakes = confident_mistakes(truth, classes, said, [names[i] for i in test])
+        if isinstance(model[-1], LeveragedNeighbors):
+            known = [names[i] for i in train]
+            split.prototypes = kept_images(model[-1], known)
+            wrong = _cut(data[1], surest_wrong(truth, classes, said)[:EXPLAINED])
+            for mistake, voters in zip(mistakes, deciding_images(model, wrong, known)):
+                mistake["voters"] = voters
+    return {"split": asdict(split), "mistakes": mistakes, "confidence": confidence}
 
 
 def _cut(X: Any, index: np.ndarray) -> Any:
@@ -311,18 +310,17 @@ def surest_wrong(truth: np.ndarray, classes: np.ndarray, probabilities: np.ndarr
 
 
 def confident_mistakes(
-    labels: np.ndarray, test: np.ndarray, classes: np.ndarray, probabilities: np.ndarray, names: Sequence[str]
+    truth: np.ndarray, classes: np.ndarray, probabilities: np.ndarray, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The wrong images, surest first."""
-    guess = probabilities.argmax(axis=1)
     return [
         {
-            "image": names[test[i]],
-            "label": str(labels[test[i]]),
-            "predicted": str(classes[guess[i]]),
-            "probability": float(probabilities[i, guess[i]]),
+            "image": names[i],
+            "label": str(truth[i]),
+            "predicted": str(classes[probabilities[i].argmax()]),
+            "probability": float(probabilities[i].max()),
         }
-        for i in surest_wrong(labels[test], classes, probabilities)
+        for i in surest_wrong(truth, classes, probabilities)
     ]
 
 

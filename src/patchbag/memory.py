@@ -68,7 +68,7 @@ class StepMemory:
         self._keys: dict[int, tuple[Any, str]] = {}
 
     def order(self) -> list[str]:
-        """The names so that pipelines with the same first steps follow each other: then little has to be kept."""
+        """The names, ordered so that pipelines with the same first steps follow each other: then little is kept."""
         first: dict[str, int] = {}
         for i, keys in enumerate(self.chains.values()):
             for key in keys:
@@ -85,13 +85,13 @@ class StepMemory:
         return Pipeline([*shared, last])
 
     def release(self, name: str) -> None:
-        """Nothing more is needed for the pipeline of that name; what no other waits for is forgotten."""
+        """Forget results that only the pipeline of that name needed."""
         self.awaited.subtract(self.chains[name])
         for key in [key for key in self.results if self.awaited[key[0]] < 1]:
             self.used -= _bytes(self.results.pop(key)[1])
 
     def key_of(self, data: Any) -> str:
-        """The key of a dataset, which is known where it was made here."""
+        """The key of a dataset: that of the step that made it, else of its content."""
         made, key = self._keys.get(id(data), (lambda: None, ""))
         return key if made() is data else content_key(data)
 
@@ -101,7 +101,7 @@ class StepMemory:
             self.used += _bytes(result)
 
     def mark(self, result: Any, key: tuple[str, ...]) -> Any:
-        """The result, which is known by this key as long as it lives."""
+        """Remember the key of a result as long as the result lives; returns the result."""
         if isinstance(result, Bags | Records | np.ndarray) and getattr(result, "fingerprint", None) is None:
             self._keys[id(result)] = (weakref.ref(result), "/".join(key))
         return result
@@ -118,7 +118,7 @@ def _works(step: Any) -> bool:
 
 
 class SharedStep(TransformerMixin, BaseEstimator):
-    """A step that asks the memory before it works.
+    """A step that looks its result up in the memory before computing it.
 
     Parameters
     ----------

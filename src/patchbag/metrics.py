@@ -97,7 +97,7 @@ def average_precision(
 def reliability_table(
     confidence: np.ndarray, right: np.ndarray, image: np.ndarray | None = None, *, least: int = 1, bins: int = 10
 ) -> list[dict[str, float]]:
-    """Images grouped by stated probability: how many were right in each group, and how many there may be of all such.
+    """Images grouped by stated probability: the share that was right in each group, with its confidence interval.
 
     Groups are as wide as a tenth, and are joined from the surest downwards until each has ``least`` different images.
     ``low`` and ``high`` are the 95 % interval of Wilson; an image of several splits counts once in its width.
@@ -123,7 +123,8 @@ def reliability_table(
     ]
 
 
-def _wilson(share: float, n: int, z: float = 1.96) -> dict[str, float]:
+def _wilson(share: float, n: int) -> dict[str, float]:
+    z = 1.96
     middle, width = share + z**2 / (2 * n), z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     scale = 1 + z**2 / n
     return {"low": float((middle - width) / scale), "high": float((middle + width) / scale)}

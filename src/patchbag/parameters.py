@@ -31,7 +31,7 @@ C = TypeVar("C", bound=type)
 
 
 def parameter(*rules: Any, default: Any = MISSING) -> Any:
-    """A parameter of an estimator, of which nothing is checked where there are no rules."""
+    """Declare a parameter of an estimator; without rules its value is not checked."""
     return field(default=default, metadata={"rules": list(rules) or "no_validation"})
 
 

@@ -12,7 +12,7 @@ from patchbag.runtime import check_random_state
 
 
 def half_of_smallest(labels: Any) -> int:
-    """Training images per class where nobody said how many: half of the smallest class, from 1 to 100."""
+    """Default number of training images per class: half of the smallest class, from 1 to 100."""
     return int(np.clip(np.unique(labels, return_counts=True)[1].min() // 2, 1, 100))
 
 

@@ -26,6 +26,9 @@ from sklearn.pipeline import Pipeline
 from patchbag.classifiers.fusion import LateFusionClassifier
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.pool import PoolClassifier
+from patchbag.embeddings.additive import AdditiveKernelPCA, SquareRootMap
+from patchbag.embeddings.kernel_pca import KernelPCAMap
+from patchbag.embeddings.random_features import RandomFourierMap
 from patchbag.encodings.latent_fisher import LatentFisherVector
 from patchbag.encodings.lda import LDAFisherVector
 from patchbag.encodings.polya import PolyaVector
@@ -41,26 +44,23 @@ from patchbag.similarity.mixtures.context import ContextualSimilarity
 from patchbag.similarity.mixtures.kernel import MixtureKernel
 from patchbag.similarity.sets.spatial_match import SpatialPyramidMatch
 from patchbag.stages import (
-    EMBEDDINGS,
     FEATURES,
     PYRAMID,
     SHARP_RELEVANCE,
     Stage,
     Steps,
-    adapted,
+    adapted_mixtures,
     all_kernels,
     auto_kernels,
-    checked,
-    deep_fisher,
+    checked_kernel,
     directions,
     embedded_words,
-    encoded,
+    encoding,
     fisher,
     gaussian_process,
-    on_rows,
+    linear_on_rows,
     pooled,
-    product_kernel,
-    projected,
+    projection,
     prototypes,
     pyramid_match,
     references,
@@ -130,66 +130,66 @@ def make_recipe(name: str, features: str | Sequence[str] | None = None) -> Pipel
     return Pipeline([("features", FeatureChannels([(n, FEATURES[n]()) for n in names])), ("classifier", fusion)])
 
 
-FEW = 15  # labels per class below which many images without a label teach more than several kernels
-
-
-def recommended(labels: Sequence[Any]) -> str:
-    """The recipe for images of which some have a label, and others None: what ``auto`` means for them."""
-    known = [label for label in labels if label is not None]
-    few = len(known) < FEW * len(set(known)) and len(labels) > 2 * len(known)
-    return "deep-pool" if few else "auto"
-
-
 add_recipe("fisher", "improved Fisher vectors, spatial pyramid, linear SVM", "Perronnin et al. 2010", fisher)
 add_recipe(
     "words",
     "soft bag of words, square root, linear SVM",
     "liu2010 §2.2.2",
-    lambda: encoded(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
+    lambda: encoding(vocabulary(1, 1024, 64), BagOfWords(), ["power", "l2"]),
 )
-for name, (summary, section, _) in EMBEDDINGS.items():
-    words_of = partial(embedded_words, name)
-    add_recipe(f"words-{name}", f"soft bag of words, {summary}, linear SVM", f"liu2010 {section}", words_of)
+for name, section, kernel, embedding in (
+    ("sqrt", "§7.2.1", "square roots (Bhattacharyya kernel)", SquareRootMap),
+    ("addkpca", "§7.4", "explicit vectors of the χ² kernel", AdditiveKernelPCA),
+    (
+        "kpca",
+        "§7.3",
+        "explicit vectors of the exponential Bhattacharyya kernel",
+        lambda: KernelPCAMap(HistogramKernel("bhattacharyya", exponential=True)),
+    ),
+    ("rff", "§7.5", "random Fourier features of the exponential Bhattacharyya kernel", RandomFourierMap),
+):
+    summary = f"soft bag of words, {kernel}, linear SVM"
+    add_recipe(f"words-{name}", summary, f"liu2010 {section}", partial(embedded_words, embedding))
 add_recipe(
     "polya",
     "Pólya Fisher kernel of word counts, spatial pyramid, linear SVM",
     "cinbis2012 §3.1",
-    lambda: encoded(vocabulary(1, 1024, 64, PYRAMID), PolyaVector(count_scale=0.1), ["whiten", "l2"]),
+    lambda: encoding(vocabulary(1, 1024, 64, PYRAMID), PolyaVector(count_scale=0.1), ["whiten", "l2"]),
 )
 add_recipe(
     "latent-fisher",
     "Fisher vectors of the latent mixture, spatial pyramid, linear SVM",
     "cinbis2012 §3.2",
-    lambda: encoded(universal(8, 256, 64, PYRAMID), LatentFisherVector(), ["whiten", "l2"]),
+    lambda: encoding(universal(8, 256, 64, PYRAMID), LatentFisherVector(), ["whiten", "l2"]),
 )
 add_recipe(
     "lda-fisher",
     "Fisher vectors of latent Dirichlet allocation, spatial pyramid, linear SVM",
     "cinbis2012 §3.3",
-    lambda: encoded(vocabulary(2, 512, 64, PYRAMID), LDAFisherVector(count_scale=0.1), ["whiten", "l2"]),
+    lambda: encoding(vocabulary(2, 512, 64, PYRAMID), LDAFisherVector(count_scale=0.1), ["whiten", "l2"]),
 )
 add_recipe(
     "plsa-fisher",
     "Fisher vectors of PLSA topics, spatial pyramid, linear SVM",
     "cinbis2012 §3.3",
-    lambda: encoded(vocabulary(2, 512, 64, PYRAMID), PLSAFisherVector(), ["whiten", "power", "l2"]),
+    lambda: encoding(vocabulary(2, 512, 64, PYRAMID), PLSAFisherVector(), ["whiten", "power", "l2"]),
 )
 add_recipe(
     "gmm-ppk",
     "adapted mixtures, rows of probability product kernels",
     "liu2010 ch. 4",
-    adapted,
-    lambda: checked(product_kernel()),
-    on_rows,
+    adapted_mixtures,
+    lambda: checked_kernel(MixtureKernel("ppk", normalize=True)),
+    linear_on_rows,
     "sift-contrast",
 )
 add_recipe(
     "gmm-klk",
     "adapted mixtures, rows of Kullback-Leibler kernels",
     "liu2010 ch. 4",
-    lambda: adapted(SHARP_RELEVANCE),
-    lambda: checked(MixtureKernel("klk")),
-    on_rows,
+    lambda: adapted_mixtures(SHARP_RELEVANCE),
+    lambda: checked_kernel(MixtureKernel("klk")),
+    linear_on_rows,
     "sift-contrast",
 )
 add_recipe(
@@ -197,35 +197,35 @@ add_recipe(
     "mixtures trained on each image alone, rows of Kullback-Leibler kernels",
     "liu2010 §4.3.2",
     lambda: [("mixtures", MaximumLikelihoodMixtures(UniversalMixture(16), BagPCA(50)))],
-    lambda: checked(MixtureKernel("klk", matching="matched")),
-    on_rows,
+    lambda: checked_kernel(MixtureKernel("klk", matching="matched")),
+    linear_on_rows,
     "sift-contrast",
 )
 add_recipe(
     "mom-kl",
     "mixtures of reference images by KL",
     "liu2010 ch. 5",
-    lambda: adapted(SHARP_RELEVANCE),
+    lambda: adapted_mixtures(SHARP_RELEVANCE),
     lambda: references("kl"),
-    lambda: on_rows(rows="shares"),
+    lambda: linear_on_rows(rows="shares"),
     "sift-contrast",
 )
 add_recipe(
     "mom-ppk",
     "mixtures of reference images by Bhattacharyya",
     "liu2010 ch. 5",
-    adapted,
+    adapted_mixtures,
     lambda: references("bhattacharyya"),
-    lambda: on_rows(rows="shares"),
+    lambda: linear_on_rows(rows="shares"),
     "sift-contrast",
 )
 add_recipe(
     "context-kl",
     "contextual similarity of adapted mixtures",
     "liu2010 ch. 6",
-    adapted,
+    adapted_mixtures,
     lambda: [("similarity", ContextualSimilarity(iterations=2))],
-    lambda: on_rows(0.03),
+    lambda: linear_on_rows(0.03),
     "sift-contrast",
 )
 add_recipe(
@@ -234,7 +234,7 @@ add_recipe(
     "liu2010 §4.3.3",
     words,
     lambda: [("similarity", HistogramKernel("chi2", exponential=True))],
-    on_rows,
+    linear_on_rows,
 )
 add_recipe(
     "deep-linear", "pooled vectors of a network, linear SVM", "transfer learning", pooled, features="deep-pooled"
@@ -243,7 +243,7 @@ add_recipe(
     "deep-fisher",
     "Fisher vectors of a network's patches, spatial pyramid, linear SVM",
     "Cimpoi et al. 2015",
-    deep_fisher,
+    lambda: fisher(64),
     features="deep",
 )
 add_recipe(
@@ -266,7 +266,7 @@ add_recipe(
     "mlnn-words",
     "bag of words, votes of boosted nearest images by histogram intersection",
     "piro2010 ch. 5",
-    lambda: encoded(vocabulary(1, 1500, 64), BagOfWords(), []),
+    lambda: encoding(vocabulary(1, 1500, 64), BagOfWords(), []),
     classifier=lambda: prototypes("intersection", "manhattan"),
 )
 add_recipe(
@@ -290,7 +290,7 @@ add_recipe(
     "gp-pmk",
     "pyramid match of descriptors with positions, Gaussian process",
     "kapoor2010 §5",
-    lambda: projected(10),
+    lambda: projection(10),
     lambda: [("kernel", pyramid_match())],
     gaussian_process,
 )
@@ -298,7 +298,7 @@ add_recipe(
     "gp-spm",
     "spatial pyramid match of visual words, Gaussian process",
     "kapoor2010 §5",
-    lambda: projected(32),
+    lambda: projection(32),
     lambda: [("kernel", SpatialPyramidMatch(400))],
     gaussian_process,
 )
@@ -332,7 +332,7 @@ add_recipe(
     "kapoor2010 §6",
     lambda: [("kernels", auto_kernels())],
     # with one label per class nothing can be learned of the weights: the first kernel decides
-    classifier=lambda: [("classifier", GaussianProcessClassifier(weights=(1.0, 0.01, 0.01, 0.01)))],
+    classifier=lambda: [("classifier", GaussianProcessClassifier(weights=(1.0, 0.01, 0.01, 0.01), spread=2.0))],
     features=("deep-pooled", "deep", "sift", "color"),
 )
 add_recipe(

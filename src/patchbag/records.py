@@ -50,7 +50,7 @@ def shared(rule: Any, default: Any = None) -> Any:
 
 
 def sample_index(key: Any, n: int) -> Any:
-    """What cuts samples out of n, as a slice or an array of positions; a single sample stays a dataset of one."""
+    """An index of n samples as a slice or an array of positions; a single number becomes a dataset of one."""
     if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:  # scikit-learn's X[key, ...]
         key = key[0]
     if isinstance(key, int | np.integer):

@@ -62,7 +62,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """See that a rename is on the disk, where the system can."""
+    """Flush a rename to the disk, where the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -230,7 +230,7 @@ def reliability_svg(e: Evaluation) -> str:
 
 
 def mistakes_html(e: Evaluation) -> str:
-    """Thumbnails of the mistakes, one an image."""
+    """Thumbnails of the mistakes, one per image."""
     seen: dict[str, dict[str, Any]] = {}
     for mistake in e.mistakes:
         seen.setdefault(mistake["image"], mistake)

@@ -82,7 +82,7 @@ def allowed_pixels() -> int | None:
 
 @contextmanager
 def raised_pixels(number: int) -> Iterator[None]:
-    """That limit for all threads, and processes that are started."""
+    """Set the limit of pixels for all threads, and for processes that are started inside."""
     before = os.environ.get("PATCHBAG_MAX_PIXELS")
     os.environ["PATCHBAG_MAX_PIXELS"] = str(number)
     try:
@@ -203,14 +203,14 @@ def _pools() -> ThreadpoolController:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """For what a model keeps: with other numbers of threads BLAS sums in other orders, and the last bits differ."""
+    """One BLAS thread for what a model keeps: the number of threads changes the order of sums, and so the last bits."""
     with _pools().limit(limits=1, user_api="blas"):
         yield
 
 
 @contextmanager
 def one_worker() -> Iterator[None]:
-    """For a job that calls what would ask for workers itself; a cluster would send its parts around."""
+    """One worker for everything called inside: for jobs that would otherwise start workers of their own."""
     from joblib import parallel_config
 
     with parallel_config(backend="sequential"):

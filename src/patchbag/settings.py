@@ -20,7 +20,7 @@ from patchbag.declared import is_stray_boolean
 
 
 def check_settings(pipeline: Any, settings: Mapping[str, Any], what: str, listing: str = "") -> None:
-    """Raise ValueError unless every setting is a parameter of the pipeline and its value one that the step takes.
+    """Raise ValueError unless every setting is a parameter of the pipeline with a valid value.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def _is_part(value: Any) -> bool:
 
 
 def _is_setting(name: str, params: Mapping[str, Any]) -> bool:
-    """Whether it is a value of a step; what a ``Pipeline`` has besides its steps (memory, verbose) is not."""
+    """Whether it is a plain parameter of a step; those of a ``Pipeline`` itself (memory, verbose) are not."""
     owner = name.rpartition("__")[0]
     known = bool(owner) and name in params and not isinstance(params[owner], Pipeline)
     return known and not _is_part(params[name])
@@ -80,7 +80,7 @@ def _nearest(shown: str, params: Mapping[str, Any]) -> str:
 
 
 def _check_part(owner: Any, name: str, value: Any, params: Mapping[str, Any]) -> None:
-    """Whole steps are not for settings, but a step may be left out where its owner has a word for that."""
+    """Raise ValueError unless the value leaves the step out; whole steps cannot be set otherwise."""
     last = name.rpartition("__")[2]
     if isinstance(owner, Pipeline):
         left_out = value == "passthrough" and last in [step for step, _ in owner.steps[1:-1]]

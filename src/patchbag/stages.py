@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sklearn.pipeline import Pipeline
@@ -14,12 +15,10 @@ from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClas
 from patchbag.classifiers.linear import LinearClassifier
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
-from patchbag.embeddings.additive import AdditiveKernelPCA, SquareRootMap
-from patchbag.embeddings.kernel_pca import KernelPCAMap
-from patchbag.embeddings.random_features import RandomFourierMap
 from patchbag.encodings.fisher import FisherVector
 from patchbag.encodings.mean import MeanDescriptor
 from patchbag.encodings.normalize import Normalizer
+from patchbag.encodings.vlad import VLAD
 from patchbag.encodings.words import BagOfWords
 from patchbag.features.color import ColorStatistics
 from patchbag.features.deep import DeepPatches
@@ -55,56 +54,21 @@ Stage = Callable[[], Steps]
 LEAST = 64
 
 
-def sift() -> DenseSIFT:
-    """ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes."""
-    return DenseSIFT(step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8", min_side=LEAST)
-
-
-def contrasted_sift() -> DenseSIFT:
-    """The same without patches that show nothing: as a Gaussian without width they would outweigh all others."""
-    return sift().set_params(low_contrast="drop")
-
-
-def color_statistics() -> ColorStatistics:
-    """COL: colours of patches on the same lattice."""
-    return ColorStatistics(step=8, cell_sizes=(4, 6, 8, 10), dtype="uint8", min_side=LEAST)
-
-
-def blur() -> GeometricBlur:
-    """Geometric blur at edges."""
-    return GeometricBlur(150, spacing=5.0, min_side=LEAST)
-
-
-def deep() -> DeepPatches:
-    """Patch vectors of a network."""
-    return DeepPatches(dtype="float16")
-
-
-def deep_pooled() -> DeepPatches:
-    """The one vector per image that a network pools its patches to."""
-    return DeepPatches(output="pooled")
-
-
-def gist() -> Gist:
-    """One vector per image: its orientations, coarse and fine, in 4 × 4 blocks."""
-    return Gist()
-
-
-def multiscale_patches() -> MultiscalePatches:
-    """SMP: neighbourhoods of Laplacian pyramid coefficients."""
-    return MultiscalePatches()
-
+# ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes
+sift = partial(DenseSIFT, step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8", min_side=LEAST)
 
 FEATURES: dict[str, Callable[[], Any]] = {
     "sift": sift,
-    "sift-contrast": contrasted_sift,
-    "color": color_statistics,
-    "gb": blur,
-    "deep": deep,
-    "deep-pooled": deep_pooled,
-    "gist": gist,
+    # without patches that show nothing: as a Gaussian without width they would outweigh all others
+    "sift-contrast": partial(sift, low_contrast="drop"),
+    # COL, on the same lattice
+    "color": partial(ColorStatistics, step=8, cell_sizes=(4, 6, 8, 10), dtype="uint8", min_side=LEAST),
+    "gb": partial(GeometricBlur, 150, spacing=5.0, min_side=LEAST),
+    "deep": partial(DeepPatches, dtype="float16"),
+    "deep-pooled": partial(DeepPatches, output="pooled"),
+    "gist": Gist,
     "lbp": LocalBinaryPatterns,
-    "smp": multiscale_patches,
+    "smp": MultiscalePatches,
 }
 
 # --- representations -------------------------------------------------------------------------------------------------
@@ -127,47 +91,35 @@ def vocabulary(images_per_word: float, largest: int, dimension: int, pyramid: li
     return universal(images_per_word, largest, dimension, pyramid).set_params(moments=False)
 
 
-def encoded(statistics: Any, encoding: Any, normalize: list[str]) -> Steps:
+def encoding(statistics: Any, code: Any, normalize: list[str]) -> Steps:
     """Statistics → encoding → normalisation."""
-    return [("statistics", statistics), ("encoding", encoding), ("normalize", Normalizer(normalize))]
+    return [("statistics", statistics), ("encoding", code), ("normalize", Normalizer(normalize))]
 
 
-def adapted(relevance: float = RELEVANCE) -> Steps:
+def adapted_mixtures(relevance: float = RELEVANCE, largest: int = 128) -> Steps:
     """MAP-adapted mixtures (liu2010 §4.2)."""
-    return [("statistics", universal(8, 128, 50)), ("adaptation", MAPAdaptation(relevance))]
+    return [("statistics", universal(8, largest, 50)), ("adaptation", MAPAdaptation(relevance))]
 
 
 def words() -> Steps:
     return [("statistics", vocabulary(1, 1024, 50)), ("encoding", BagOfWords())]
 
 
-# explicit vectors of kernels of words (liu2010 ch. 7): what they are, where, and the step
-EMBEDDINGS: dict[str, tuple[str, str, Callable[[], Any]]] = {
-    "sqrt": ("square roots (Bhattacharyya kernel)", "§7.2.1", SquareRootMap),
-    "addkpca": ("explicit vectors of the χ² kernel", "§7.4", AdditiveKernelPCA),
-    "kpca": (
-        "explicit vectors of the exponential Bhattacharyya kernel",
-        "§7.3",
-        lambda: KernelPCAMap(HistogramKernel("bhattacharyya", exponential=True)),
-    ),
-    "rff": ("random Fourier features of the exponential Bhattacharyya kernel", "§7.5", RandomFourierMap),
-}
-
-
-def embedded_words(embedding: str) -> Steps:
-    return [*words(), ("embedding", EMBEDDINGS[embedding][2]())]
+def embedded_words(embedding: Callable[[], Any]) -> Steps:
+    """Words, and explicit vectors of a kernel of them (liu2010 ch. 7)."""
+    return [*words(), ("embedding", embedding())]
 
 
 def fisher(largest: int = 256, dimension: int = 64) -> Steps:
-    return encoded(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
+    return encoding(universal(8, largest, dimension, PYRAMID), FisherVector(), ["power", "l2"])
 
 
-def deep_fisher() -> Steps:
-    return encoded(universal(8, 64, 64, PYRAMID), FisherVector(), ["power", "l2"])
+def vlad() -> Steps:
+    return encoding(universal(8, 64, 64), VLAD(), ["power", "l2"])
 
 
 def pooled() -> Steps:
-    """The mean descriptor; a root tames its large numbers, and what all images have in common is taken away."""
+    """The mean descriptor: square roots of its entries, minus the mean of all images, unit length."""
     return [
         ("pool", MeanDescriptor()),
         ("root", Normalizer(["power"])),
@@ -185,26 +137,22 @@ def directions(dimension: int) -> Steps:
     ]
 
 
-def projected(dimension: int) -> Steps:
+def projection(dimension: int) -> Steps:
     return [("projection", BagPCA(dimension))]
 
 
 # --- similarities ----------------------------------------------------------------------------------------------------
 
 
-def checked(similarity: Any) -> Steps:
-    """A word where the kernel is not definite, as settings can make it: there the classifier loses points unseen."""
+def checked_kernel(similarity: Any) -> Steps:
+    """A similarity, and a warning where it is not positive semidefinite: there the classifier is less accurate."""
     return [("similarity", similarity), ("definite", DefiniteKernel("warn"))]
 
 
 def references(measure: str) -> Steps:
-    """Mixture weights over the training images; a root makes the few large ones comparable with the rest."""
+    """Mixture weights over the training images, and their square roots: a few weights are far larger than the rest."""
     weights = ReferenceWeights(measure, iterations=1, leave_out_self=False)
     return [("similarity", weights), ("normalize", Normalizer(["power"]))]
-
-
-def product_kernel() -> Any:
-    return MixtureKernel("ppk", normalize=True)
 
 
 def pyramid_match() -> Any:
@@ -212,41 +160,39 @@ def pyramid_match() -> Any:
     return PyramidMatchKernel("uniform", n_levels=4, n_shifts=8, position_weight=1.0)
 
 
+def branch(name: str, channel: str, representation: Steps, kernel: Any = None) -> tuple[str, Pipeline]:
+    """A kernel on one of several kinds of features: inner products, unless it is another."""
+    kernel = InnerProductKernel() if kernel is None else kernel
+    return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", kernel)])
+
+
 def all_kernels() -> KernelUnion:
     """Kernels that ``gp-combined`` can combine: the paper's four, and by name all others that are symmetric.
 
     Set kernels compare every feature of one image with every one of another: they are for the few of geometric blur.
     """
-
-    def branch(name: str, channel: str, representation: Steps, kernel: Any) -> tuple[str, Pipeline]:
-        return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", kernel)])
-
     branches = [
-        branch("pmk", "sift", projected(10), pyramid_match()),
-        branch("spm", "sift", projected(32), SpatialPyramidMatch(400)),
-        branch("gb", "gb", projected(64), MinimumDistanceKernel()),
-        branch("gbdist", "gb", projected(64), MinimumDistanceKernel(0.5)),
-        branch("fisher", "sift", fisher(), InnerProductKernel()),
-        branch("fisher-color", "color", fisher(64, 32), InnerProductKernel()),
-        branch("gmm-ppk", "sift", adapted(), product_kernel()),
-        branch("gmm-klk", "sift", adapted(SHARP_RELEVANCE), MixtureKernel("klk")),
-        branch("context-kl", "sift", adapted(), ContextualSimilarity()),
+        branch("pmk", "sift", projection(10), pyramid_match()),
+        branch("spm", "sift", projection(32), SpatialPyramidMatch(400)),
+        branch("gb", "gb", projection(64), MinimumDistanceKernel()),
+        branch("gbdist", "gb", projection(64), MinimumDistanceKernel(0.5)),
+        branch("fisher", "sift", fisher()),
+        branch("fisher-color", "color", fisher(64, 32)),
+        branch("gmm-ppk", "sift", adapted_mixtures(), MixtureKernel("ppk", normalize=True)),
+        branch("gmm-klk", "sift", adapted_mixtures(SHARP_RELEVANCE), MixtureKernel("klk")),
+        branch("context-kl", "sift", adapted_mixtures(), ContextualSimilarity()),
         branch("words-chi2", "sift", words(), HistogramKernel("chi2", exponential=True)),
-        *(branch(f"set-{name}", "gb", projected(10), SetKernel(name)) for name in SET_METHODS),
+        *(branch(f"set-{name}", "gb", projection(10), SetKernel(name)) for name in SET_METHODS),
     ]
     return KernelUnion(branches, use=("pmk", "spm", "gb", "gbdist"))
 
 
 def auto_kernels() -> KernelUnion:
-    """What there is to see in an image: the whole by a network, its patches, their gradients, their colours."""
-
-    def branch(name: str, channel: str, representation: Steps) -> tuple[str, Pipeline]:
-        return name, Pipeline([("channel", Channel(channel)), *representation, ("kernel", InnerProductKernel())])
-
+    """Kernels of ``auto``: a network's pooled vector, and Fisher vectors of its patches, gradients and colours."""
     return KernelUnion(
         [
             branch("deep", "deep-pooled", pooled()),
-            branch("deep-fisher", "deep", deep_fisher()),
+            branch("deep-fisher", "deep", fisher(64)),
             branch("fisher", "sift", fisher(64)),
             branch("fisher-color", "color", fisher(64, 32)),
         ]
@@ -260,7 +206,7 @@ def svm() -> Steps:
     return [("classifier", LinearClassifier())]
 
 
-def on_rows(C: float = 1.0, rows: str = "similarities") -> Steps:
+def linear_on_rows(C: float = 1.0, rows: str = "similarities") -> Steps:
     """A linear classifier on rows of similarities to the training images (liu2010 §4.3.1).
 
     The thesis trains a sparse logistic regression on the rows; squared loss is a little more accurate and much faster,
@@ -281,7 +227,7 @@ KEPT_PER_CLASS = 25  # at the least: of few images nearly all are needed
 
 
 def prototypes(kernel: str, metric: str = "euclidean", one_versus_all: bool = False) -> Steps:
-    """Votes of the nearest training images that are worth hearing (piro2010 ch. 4, 5)."""
+    """Boosted nearest neighbours: the training images that were selected vote (piro2010 ch. 4, 5)."""
     model = UniversalNearestNeighbors if one_versus_all else MulticlassLeveragedNeighbors
     options: dict[str, Any] = {"kernel": kernel, "metric": metric, "rounds": KEPT, "least": KEPT_PER_CLASS}
     return [("classifier", model(NEIGHBORHOODS, **options))]

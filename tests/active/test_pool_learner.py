@@ -293,6 +293,16 @@ def test_the_error_has_an_interval_that_shrinks():
     assert "% wrong, between " in str(learner.stopping_hint().error)
 
 
+def test_the_interval_of_the_error_has_room_for_chance():
+    learner = PoolLearner("random", random_state=0).fit(GRAPH).teach(some(6), NAMES[some(6)])
+    left = np.setdiff1d(np.arange(240), some(6))
+    assert (learner.predict() == NAMES).all() and learner.error().low == 0 < learner.error().expected
+    wrong = 1 - learner.predict_proba()[left].max(axis=1)
+    chance = 1.645 * np.sqrt(np.sum(wrong * (1 - wrong))) / len(left)
+    assert learner.error().expected == pytest.approx(wrong.mean())
+    assert learner.error().high - wrong.mean() > chance > 0
+
+
 def test_novelty_is_that_of_clusters_without_a_label():
     learner = PoolLearner(random_state=0).fit(GRAPH)
     assert (learner.novelty() == 1).all()

@@ -450,7 +450,7 @@ def test_names_come_out_as_they_are_and_lines_whole(monkeypatch, capsys, picture
     result = run("train", picture_folder, "-o", model, "-r", "words", "-j", 1, *SMALL)
     assert result.stdout.startswith(f"{model}: words, 36 images")
     # the next program in a pipe gets the bytes of such a name
-    predict = [sys.executable, "-m", "patchbag.cli", "predict", model, picture_folder, "-j", "1"]
+    predict = [sys.executable, "-m", "patchbag", "predict", model, picture_folder, "-j", "1"]
     sent = subprocess.run(predict, check=True, capture_output=True).stdout
     assert sent.count(os.fsencode(picture_folder) + b"/caf\xe9/") == 12
 
@@ -527,7 +527,7 @@ def test_import_and_help_are_quick():
 
     bare = best("-c", "pass")
     assert best("-c", "import patchbag") - bare < 0.5
-    assert best("-m", "patchbag.cli", "--help") - bare < 1.0
+    assert best("-m", "patchbag", "--help") - bare < 1.0
     code = "import sys, patchbag, patchbag.cli; print(sorted({'numba', 'sklearn', 'cv2', 'numpy'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert loaded.strip() == "[]"

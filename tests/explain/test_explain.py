@@ -30,7 +30,7 @@ from patchbag.explain.heat import heat_map
 from patchbag.explain.images import linear_shares, process_shares
 from patchbag.explain.patches import explain_patches, explain_pool
 from patchbag.similarity.inner_product import InnerProductKernel
-from patchbag.stages import deep_fisher, fisher, pooled
+from patchbag.stages import fisher, pooled
 
 TOLERANCE = 1e-4
 
@@ -223,7 +223,7 @@ def test_the_heat_map_is_hot_where_the_patch_is():
 
 def test_recipes_of_a_network_are_sums_over_patches_too():
     bags, labels = labelled_bags()
-    for steps in (fisher(8, 4), deep_fisher()):
+    for steps in (fisher(8, 4), fisher(64)):
         steps[0][1].set_params(mixture__n_components=3, mixture__random_state=0, projection__n_components=4)
         model = Pipeline([*steps, ("classifier", LinearClassifier(random_state=0))]).fit(bags, labels)
         found = explain_patches(model, bags[2:3])

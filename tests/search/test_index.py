@@ -300,7 +300,9 @@ def test_diffused_matches_are_ranked_from_zero_on(photos):
     assert found[0].distance == 0 and found[-1].distance <= 1
 
 
-def test_patches_are_searched_as_sets(tmp_path):
+@pytest.fixture
+def textures(tmp_path):
+    """A folder of two images each of narrow and of wide stripes."""
     rng = np.random.default_rng(0)
     folder = tmp_path / "textures"
     folder.mkdir()
@@ -308,13 +310,17 @@ def test_patches_are_searched_as_sets(tmp_path):
         wave = 120 + 80 * np.sin(2 * np.pi * np.arange(96) / period + rng.uniform(0, 6))
         pixels = np.repeat(wave[None, :, None], 64, axis=0) * [1, 0.7, 0.4] + rng.normal(0, 6, (64, 96, 3))
         Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(folder / f"{name}.png")
-    index = SearchIndex(folder, "smp", n_jobs=1).update()
+    return folder
+
+
+def test_patches_are_searched_as_sets(textures):
+    index = SearchIndex(textures, "smp", n_jobs=1).update()
     assert index.vectors.shape == (4, 0)
     for name, twin in (("a0", "a1"), ("b1", "b0")):
-        found = SearchIndex(folder, "smp", n_jobs=1).update().search(folder / f"{name}.png", top=3)
+        found = SearchIndex(textures, "smp", n_jobs=1).update().search(textures / f"{name}.png", top=3)
         assert os.path.basename(found[0].image) == f"{twin}.png" and len(found) == 3
     with pytest.raises(ValueError, match="no angles"):
-        index.search(folder / "a0.png", diffuse=True)
+        index.search(textures / "a0.png", diffuse=True)
 
 
 @pytest.mark.parametrize("by", ["klk", "ppk"])
@@ -337,16 +343,9 @@ def test_mixtures_are_searched_by_their_kernels(tmp_path, monkeypatch, by):
     assert compare(rows, rows[2], by) == pytest.approx(expected, abs=2e-4)
 
 
-def test_an_index_by_mixtures_is_kept_and_read_again(tmp_path):
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "textures"
-    folder.mkdir()
-    for name, period in (("a0", 5), ("a1", 5), ("b0", 17), ("b1", 17)):
-        wave = 120 + 80 * np.sin(2 * np.pi * np.arange(96) / period + rng.uniform(0, 6))
-        pixels = np.repeat(wave[None, :, None], 64, axis=0) * [1, 0.7, 0.4] + rng.normal(0, 6, (64, 96, 3))
-        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(folder / f"{name}.png")
-    first = SearchIndex(folder, "klk", n_jobs=1).update().search(folder / "a0.png", top=3)
-    again = SearchIndex(folder, "klk", n_jobs=1).update().search(folder / "a0.png", top=3)
+def test_an_index_by_mixtures_is_kept_and_read_again(textures):
+    first = SearchIndex(textures, "klk", n_jobs=1).update().search(textures / "a0.png", top=3)
+    again = SearchIndex(textures, "klk", n_jobs=1).update().search(textures / "a0.png", top=3)
     assert len(first) == 3 and again == first and first[0].distance > 0
-    outside = SearchIndex(folder, "klk", n_jobs=1).search((folder / "a0.png").read_bytes() + b"\0", top=1)[0]
+    outside = SearchIndex(textures, "klk", n_jobs=1).search((textures / "a0.png").read_bytes() + b"\0", top=1)[0]
     assert os.path.basename(outside.image) == "a0.png" and outside.distance == pytest.approx(0, abs=1e-3)

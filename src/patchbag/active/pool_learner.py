@@ -13,10 +13,11 @@ kernel, given the labels, is still the prior's.  With this share u and the remai
 .. math:: \mathrm{doubt} = u v + (1 - u v)\,(1 - \max_c p_c).
 
 **Error.**  ``error()`` is the share of the images without a label that the pool gets wrong, with an interval that holds
-it with a probability of 90 %.  Two things are uncertain: the sharpness of the probabilities, which was fitted to few
-left-out labels (its standard deviation is known), and how many images are of classes that nobody has named.  A label
+it with a probability of 90 %.  Three things are uncertain: the sharpness of the probabilities, which was fitted to few
+left-out labels (its standard deviation is known), how many images are of classes that nobody has named, and which ones
+fall on the wrong side of their probability: of 200 images that are each wrong with 0.1 %, none is, one or two.  A label
 covers its cluster; of images in clusters without one, Good and Turing's share is taken to be of new classes, from none
-to twice as much in the interval.
+to twice as much in the interval.  Chance is added to each side as variances are.
 """
 
 from __future__ import annotations
@@ -163,11 +164,14 @@ class PoolLearner(LabelledPool):
             return ErrorEstimate()
         scores, sharpness = self.beliefs_.scores()[left], self.beliefs_.sharpness
         unseen = self.novelty()[left].mean()
-        found = [
-            1.0 - (1.0 - min(step * unseen, 1.0)) * soften(scores.copy(), np.exp(log)).max(axis=1).mean()
+        wrong = [
+            1.0 - (1.0 - min(step * unseen, 1.0)) * soften(scores.copy(), np.exp(log)).max(axis=1)
             for step, log in zip((1, 0, 2), sharpness.log + sharpness.deviation * np.array([0.0, SIDE, -SIDE]))
         ]
-        return ErrorEstimate(*map(float, found))
+        expected, low, high = (float(share.mean()) for share in wrong)
+        chance = SIDE * float(np.sqrt(np.sum(wrong[0] * (1.0 - wrong[0])))) / len(scores)
+        low, high = expected - np.hypot(expected - low, chance), expected + np.hypot(high - expected, chance)
+        return ErrorEstimate(expected, float(max(low, 0.0)), float(min(high, 1.0)))
 
     @property
     def clusters_(self) -> np.ndarray:

@@ -12,7 +12,7 @@ with one column per machine an iteration.  The projection onto box and plane shi
 shift is found by bisection, for all columns together.
 
 The end is libsvm's: the largest violation of the conditions of optimality is below ``TOLERANCE``, and the intercept the
-middle of what they leave open.  Cost: 2·n²·M operations an iteration, some hundreds of them.
+middle of what they leave open.  Cost: 2·n²·M operations per iteration, some hundreds of them.
 """
 
 from __future__ import annotations

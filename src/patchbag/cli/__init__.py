@@ -5,8 +5,7 @@ Results go to standard output, progress and messages to standard error.  Heavy m
 needs them, so that ``patchbag --help`` answers at once.
 
 ``options`` holds the application and what commands share, ``files`` what they read and write, ``screen`` what they
-print; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``, ``search``, ``cluster`` and
-``explore``.
+print; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``, ``search`` and ``explore``.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from patchbag.cli import screen
 if TYPE_CHECKING:
     import typer
 
-MODULES = ("active", "categorize", "cluster", "explore", "prediction", "search", "serve")
+MODULES = ("active", "categorize", "explore", "prediction", "search", "serve")
 FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "index", "search", "duplicates", "cluster")
 
 
 def load_commands() -> typer.Typer:
-    """The application with all commands, as a person meets them; those not in FIRST after these."""
+    """The application with all commands: first those of FIRST, in that order."""
     from patchbag.cli import options
 
     for module in MODULES:

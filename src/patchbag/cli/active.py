@@ -112,7 +112,7 @@ def active(
         if simulate:
             truth = images.labels.astype(str)
             rounds = rounds or 50
-            with screen.working(f"simulating {runs} run{'' if runs == 1 else 's'}"):
+            with screen.working(f"simulating {screen.count(runs, 'run')}"):
                 curves = learning.learning_curves(pool, truth, criterion, rounds, runs, seed, start)
     if simulate:
         asked = int(curves.n_labels[-1]) - start * len(set(truth))
@@ -138,6 +138,5 @@ def active(
             images, make_learner, book, ask=input, tell=screen.result, look=look, rounds=rounds, move=move
         )
     left = sum(label is None for label in images.labels.tolist())
-    new = f"{given} new label{'' if given == 1 else 's'}"
-    screen.result(f"{new}, {left} of {len(images)} images without one; see {book.path}")
+    screen.result(f"{screen.count(given, 'new label')}, {left} of {len(images)} images without one; see {book.path}")
     screen.result(dialogue.next_step(images, book.path, move, chosen))

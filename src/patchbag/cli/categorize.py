@@ -54,8 +54,8 @@ def train(
     force: options.ForceOption = False,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
+    from patchbag.advice import recommended
     from patchbag.collection import open_collection
-    from patchbag.recipes import recommended
 
     categorizer = options.make_categorizer(recipe, features, settings, seed)
     check_outputs(output, replaced=True, force=force)
@@ -175,7 +175,7 @@ def evaluate(
 
 
 def journal_of(folder: Path) -> Path:
-    """Where the splits of an evaluation that was stopped are kept: they are known by all that they depend on."""
+    """Where the finished splits of an evaluation that was stopped are kept."""
     import hashlib
 
     from patchbag.runtime import store_folder
@@ -185,7 +185,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def name_duplicates(images: Any) -> None:
-    """Say which files are the same, byte for byte, and have different labels: a classifier can only be wrong on one."""
+    """Warn of identical files with different labels: a classifier must be wrong on one of them."""
     from patchbag.collection.store import Store
 
     try:

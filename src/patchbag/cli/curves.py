@@ -49,8 +49,8 @@ def learning_curves(
 
 
 def summarise(curves: LearningCurves, cut: int | None = None) -> str:
-    """The end of every curve, how many labels the criterion needed for what random selection reached, and what these
-    figures rest on.
+    """In words: the last value of every curve, the labels that the criterion needed to reach that of random selection,
+    and the numbers of runs and test images.
 
     Parameters
     ----------

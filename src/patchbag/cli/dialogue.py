@@ -26,7 +26,7 @@ import numpy as np
 
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.collection import Collection, CollectionError
-from patchbag.collection.folder import UNLABELLED, is_class_name
+from patchbag.collection.folder import UNLABELLED, free_name, is_class_name
 from patchbag.collection.labels import LABEL_FILES, LabelFile, label_of_folder
 
 SKIP, QUIT, UNDO = "s", "q", "u"
@@ -34,7 +34,7 @@ COMMANDS = {SKIP: "skip", UNDO: "undo the last answer", QUIT: "quit"}
 
 
 def spelt(command: str, classes: Iterable[str]) -> str:
-    """How a command is typed: after a slash, which no class has in its name, where a class is called like it."""
+    """How a command is typed: with a slash before it where a class has the same name."""
     return f"/{command}" if command in classes else command
 
 
@@ -45,7 +45,7 @@ def help_text(classes: Iterable[str] = ()) -> str:
 
 
 def prompt(classes: Iterable[str]) -> str:
-    """The prompt; it names the commands that are not typed as usual."""
+    """The prompt; it names the commands that need a slash."""
     unusual = ", ".join(
         f"{spelt(command, classes)} to {what}" for command, what in COMMANDS.items() if command in classes
     )
@@ -98,12 +98,8 @@ class Answer:
 
 def free_path(root: Path, path: str, taken: Iterable[str] = ()) -> str:
     """A path in a folder, under a new name where that is taken."""
-    first = Path(path)
-    name, number, taken = first, 1, set(taken)
-    while (root / name).exists() or name.as_posix() in taken:
-        name = first.with_name(f"{first.stem}-{number}{first.suffix}")
-        number += 1
-    return name.as_posix()
+    taken = set(taken)
+    return free_name(Path(path).as_posix(), lambda name: (root / name).exists() or name in taken)
 
 
 def move_image(images: Collection, index: int, path: str) -> str:
@@ -164,7 +160,7 @@ def take_back(images: Collection, book: LabelFile, answer: Answer) -> None:
 
 
 def check_pool(images: Collection) -> Collection:
-    """The images; CollectionError unless there is one to label, and another to compare it with."""
+    """The images; CollectionError where all have labels, or where there is only one image."""
     if all(label is not None for label in images.labels.tolist()):
         raise CollectionError(
             f"{images.root}: every image has a label, there is nothing to ask for; put new images into it or into "
@@ -249,7 +245,7 @@ def label_images(
 def read_answer(
     classes: list[str], ask: Callable[[str], str], tell: Callable[[str], None], can_undo: bool
 ) -> tuple[str | None, str | None]:
-    """Ask until there is a label or a command: that one, and None for the other."""
+    """Ask until there is a label or a command; returns (label, None) or (None, command)."""
 
     def confirm(question: str) -> bool:
         return ask(f"{question} [y/n] ").strip().lower() in ("y", "yes")

@@ -158,8 +158,7 @@ def cache_command(
     from patchbag.search.folder_index import clear_indexes, list_indexes
 
     if clear:
-        cleared = f"removed {Store().clear()} entries"
-        screen.result(cleared + _of_indexes(clear_indexes()))
+        screen.result(f"removed {Store().clear()} entries" + _of_indexes(clear_indexes()))
     info = Store().info()
     used = f"{info.entries} images, {info.bytes / 1e6:.1f} of {info.max_bytes / 1e6:.0f} MB"
     screen.result(f"{info.folder}: {used}" + _of_indexes(len(list_indexes())))

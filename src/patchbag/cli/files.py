@@ -24,7 +24,7 @@ OURS = re.compile(
 
 
 def remove_forgotten() -> None:
-    """Delete the temporary stores of commands of this user that were killed: their processes are no more."""
+    """Delete temporary stores that commands of this user left behind when they were killed."""
     for place in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         number = place.name.removeprefix(TEMPORARY).partition("-")[0]
         with contextlib.suppress(OSError):
@@ -40,7 +40,7 @@ def remove_forgotten() -> None:
 
 
 def is_running(process: int) -> bool:
-    """Whether there is a process of that number; taken for granted where the system cannot say."""
+    """Whether a process with that number is running; True where the system cannot say."""
     if os.name != "posix":
         return True
     try:
@@ -105,9 +105,7 @@ def check_outputs(*paths: Path | None, replaced: bool = False, force: bool = Fal
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is empty or one of those that patchbag writes, by how they begin: someone's notes on patchbag are
-    not, nor is a table of images in a folder of that name.
-    """
+    """Whether a file is empty, or begins like one that patchbag writes."""
     try:
         with path.open("rb") as file:
             head = file.read(SAID)
@@ -127,7 +125,7 @@ def check_output_folder(folder: Path) -> None:
 
 
 def describe_images(images: Any, features: Any) -> Any:
-    """The images described, as ``Collection.describe`` has it, with a progress bar; says which could not be read."""
+    """``Collection.describe`` with a progress bar; says which images could not be read."""
     with screen.counting("describing images", len(images)) as step:
         described = images.describe(features, progress=lambda done, total: step())
     small = "recipes on pooled vectors of a network, such as deep-linear, take images of any size"
@@ -168,7 +166,7 @@ def say_how_read(paths: Any, page: int = 0) -> None:
 
 
 def without_contrast(bags: Any) -> int:
-    """How many of some images have descriptors most of which are zero, which is what patches without contrast give."""
+    """Of a sample of images, how many have mostly zero descriptors: those of patches without contrast."""
     import numpy as np
 
     from patchbag.bags import Bags

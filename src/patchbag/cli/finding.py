@@ -95,12 +95,17 @@ def find(
             print(json.dumps({"query": name, "error": why}))
         else:
             screen.error(why)
-    if page is not None and good:
+    rows = [[(name, "query"), *((m.image, figure(m)) for m in matches)] for name, matches in good]
+    show_page(page, f"{folder.resolve().name}, by {by}", rows)
+    return bool(good)
+
+
+def show_page(page: Path | None, title: str, rows: list[list[tuple[str, str]]]) -> None:
+    """Write rows of images as a page, where one is asked for and there are any."""
+    if page is not None and rows:
         from patchbag.search.page import write_page
 
-        rows = [[(name, "query"), *((m.image, figure(m)) for m in matches)] for name, matches in good]
-        screen.say(f"page: {write_page(page, f'{folder.resolve().name}, by {by}', rows)}")
-    return bool(good)
+        screen.say(f"page: {write_page(page, title, rows)}")
 
 
 def open_index(folder: Path, by: str, jobs: int, tell: bool = False, compress: bool | None = None) -> Any:
@@ -181,7 +186,7 @@ KINDS = {"identical": "the same file", "whole": "the same picture", "part": "a p
 
 
 class Copy(NamedTuple):
-    """An image of a group of copies: its path, its size, and what it is to another one; the first is the largest."""
+    """An image in a group of copies: path, size, and how it is related to another one (None for the largest)."""
 
     image: str
     width: int
@@ -193,7 +198,7 @@ class Copy(NamedTuple):
 
 
 def describe_group(paths: list[str], group: list[int], pairs: list[Any]) -> list[Copy]:
-    """The images of a group, the largest picture first, and what each of the others is to another one of the group."""
+    """The images of a group, largest picture first, and how each of the others is related to one of the group."""
     from patchbag.images import load_image
 
     sizes = {row: load_image(paths[row], max_side=64).original_size for row in group}  # decoded for the index just now

@@ -100,7 +100,7 @@ FeaturesOption = Annotated[
 
 
 def raise_pixels(context: typer.Context, text: str | None) -> str | None:
-    """Read larger images while the command runs."""
+    """While the command runs, read images of up to so many pixels."""
     if text is None or context.resilient_parsing:
         return text
     from patchbag.collection.store import parse_bytes
@@ -114,7 +114,7 @@ def raise_pixels(context: typer.Context, text: str | None) -> str | None:
 
 
 def choose_frame(context: typer.Context, number: int | None) -> int | None:
-    """Read that page of files that have several while the command runs."""
+    """While the command runs, read that page of files with several pages."""
     if number is not None and not context.resilient_parsing:
         from patchbag.runtime import runtime_context
 
@@ -123,7 +123,7 @@ def choose_frame(context: typer.Context, number: int | None) -> int | None:
 
 
 def choose_channels(context: typer.Context, text: str | None) -> str | None:
-    """Read those channels while the command runs."""
+    """While the command runs, read those channels of images."""
     if text is None or context.resilient_parsing:
         return text
     from patchbag.runtime import runtime_context
@@ -198,7 +198,7 @@ def make_categorizer(recipe: str, features: str | None, settings: list[str] | No
 
 @contextlib.contextmanager
 def settings_to_blame(settings: list[str] | None) -> Iterator[None]:
-    """A setting that got past the checks and trips a step up is a mistake of the user, not a bug to print whole."""
+    """Report an error that a setting has caused in one line: it is the user's mistake, and needs no traceback."""
     try:
         yield
     except (TypeError, AttributeError, IndexError, KeyError) as error:

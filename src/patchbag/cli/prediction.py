@@ -295,7 +295,7 @@ def undo(
             kept += target.exists()
     if not kept:
         (folder / UNDO).unlink()
-    files = "1 file" if removed == 1 else f"{removed} files"
+    files = screen.count(removed, "file")
     screen.result(f"{folder}: removed {files}" + (f", kept {kept} that are not copies any more" if kept else ""))
 
 

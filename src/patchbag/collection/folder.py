@@ -32,12 +32,26 @@ def is_image_name(name: str) -> bool:
 
 
 def is_class_name(name: str) -> bool:
-    """Whether a class may be called so: its name may become that of a folder."""
+    """Whether a name may be that of a class: it may become the name of a folder."""
     return not (name.startswith(".") or name.lower() in UNLABELLED or any(c in '/\\:*?"<>|' or c < " " for c in name))
 
 
+def free_name(path: str, is_taken: Callable[[str], bool]) -> str:
+    """A path with slashes, under a new name where it is taken.
+
+    >>> free_name("cat/a.jpg", {"cat/a.jpg", "cat/a-1.jpg"}.__contains__)
+    'cat/a-2.jpg'
+    """
+    stem, ending = os.path.splitext(path)
+    found, number = path, 0
+    while is_taken(found):
+        number += 1
+        found = f"{stem}-{number}{ending}"
+    return found
+
+
 def shortened(names: Sequence[str], most: int = 10) -> str:
-    """A list to read, cut after ``most`` names.
+    """Names in a sentence, at most ``most`` of them.
 
     >>> shortened(["a", "b", "c"], 2)
     'a, b and 1 more'

@@ -150,7 +150,7 @@ class LabelFile:
 
     @contextlib.contextmanager
     def renaming(self, paths: dict[str, str]) -> Iterator[None]:
-        """Around the moving of images, before → after: their answers are there under both names meanwhile.
+        """A context for moving images, before → after: meanwhile the file has their answers under both names.
 
         Whoever is killed on the way leaves an answer to an image that is not there any more, or not yet there; none is
         lost.  The block takes out of ``paths`` what it did not move.
@@ -171,7 +171,7 @@ class LabelFile:
 
     @contextlib.contextmanager
     def _rewritten(self) -> Iterator[None]:
-        """The answers as they are on disk by now, which are written when the block ends."""
+        """A context to change the answers: read anew from the disk at its start, written at its end."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.path.parent):
             now = LabelFile.open(self.path)
@@ -193,7 +193,7 @@ class LabelFile:
 
 
 def find_answers(root: Path) -> tuple[LabelFile | None, list[str]]:
-    """The file of answers in a folder, and what is said of files that are only named like one.
+    """The file of answers in a folder, and remarks on files that are only named like one.
 
     Such names are common: the columns may be others, and a JSON object may number the classes.
     """

@@ -19,20 +19,7 @@ import numpy as np
 from patchbag.collection.files import file_status
 
 POSITIONS = np.dtype(np.float32)
-DTYPES = (
-    "bool",
-    "float16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-)
+DTYPES = tuple(np.dtype(code).name for code in "?efdbhiqBHIQ")
 
 Images = Mapping[bytes, Sequence[np.ndarray]]  # values and positions by digest
 
@@ -45,7 +32,7 @@ class Entry(NamedTuple):
     crc: int
 
     def inside(self, rows: int) -> bool:
-        """Whether there are that many rows: an index that was forged may point anywhere."""
+        """Whether the entry lies within so many rows; in a forged index it may not."""
         return self.first >= 0 and self.size >= 0 and self.first + self.size <= rows
 
     def rows(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -53,7 +40,7 @@ class Entry(NamedTuple):
 
 
 def checksum(key: str, digest: bytes, arrays: Iterable[np.ndarray]) -> int:
-    """CRC-32 of what arrays are found by, a feature and an image, and of the arrays: theirs, and no others."""
+    """CRC-32 of the key (feature and image) and of the arrays stored under it."""
     start = zlib.crc32(key.encode() + digest)
     return reduce(lambda crc, array: zlib.crc32(np.ascontiguousarray(array).data, crc), arrays, start)
 
@@ -71,7 +58,7 @@ class Shard(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether an index that was forged could not have said this."""
+        """Whether type, dimension and rows are possible; in a forged index they may not be."""
         return self.dtype in DTYPES and self.dimension >= 1 and self.rows >= 0
 
     @property
@@ -110,7 +97,7 @@ class Shard(NamedTuple):
         return arrays
 
     def append(self, images: Images) -> dict[bytes, Entry]:
-        """Write images behind the rows that count, whatever is there, and see that they are on the disk."""
+        """Write images behind the rows that count, over what may be there, and flush them to the disk."""
         for column, (path, dtype, width) in enumerate(self._files()):
             with path.open("r+b") as file:
                 end = self.rows * dtype.itemsize * width

@@ -183,7 +183,7 @@ class Store:
         return {digest: entry for digest, entry in found.items() if entry.inside(shard.rows)}
 
     def _damaged(self, shard: Shard, most: int = -1) -> list[bytes]:
-        """Images of a shard that are not what was written, among all or at most so many."""
+        """Images of a shard whose checksum is wrong, among all of them or a random sample."""
         query = "SELECT digest, first, size, crc FROM entries WHERE shard = ? ORDER BY random() LIMIT ?"
         arrays = shard.map()
         rows = self._index.execute(query, (shard.id, most)).fetchall()
@@ -246,7 +246,7 @@ class Store:
         return shard, entries
 
     def _close(self, shard: Shard) -> None:
-        """Note how many rows count, and what the files are like now."""
+        """Record in the index how many rows count, and size and time of the files."""
         row = (shard.rows, shard.look(), shard.id)
         self._index.execute("UPDATE shards SET rows = ?, stamp = ? WHERE id = ?", row)
 

@@ -88,7 +88,7 @@ def table_text(data: bytes) -> str:
 
 
 def western(text: str) -> str:
-    """A text that is no UTF-8, as spreadsheets on Windows mean it."""
+    """Text that was no UTF-8, decoded as Windows-1252, which spreadsheets write."""
     return text.encode("utf-8", "surrogateescape").decode("cp1252", "replace") if NO_UTF8.search(text) else text
 
 
@@ -146,7 +146,7 @@ def json_rows(text: str) -> Iterator[Row]:
 
 
 def plain_label(label: Any) -> Any:
-    """A text or number as it is in Python; None for what says that there is no label."""
+    """A label as a Python text or number; None for an empty or missing one."""
     if isinstance(label, np.generic):
         label = label.item()
     if isinstance(label, str):
@@ -168,5 +168,5 @@ def plain_cell(text: Any) -> Any:
 
 
 def cell_text(text: Any) -> Any:
-    """What :func:`plain_cell` was given."""
+    """The inverse of :func:`plain_cell`."""
     return text[1:] if isinstance(text, str) and text[:1] == "'" and FORMULA.match(text[1:]) else text

@@ -62,7 +62,7 @@ SMALLEST_BETA = 1e-6
 @storable
 @dataclass(frozen=True)
 class LatentPrior:
-    """Hyper-parameters of P latent mixtures, one a cell or one in all: ``alpha (P, K)``, the others ``(P, K, D)``."""
+    """Hyper-parameters of P latent mixtures, one per cell or one in all: ``alpha (P, K)``, the others ``(P, K, D)``."""
 
     alpha: np.ndarray = stored(floats("P", "K", low=NOT_ZERO))
     m: np.ndarray = stored(floats("P", "K", "D"))
@@ -191,7 +191,7 @@ def fit_prior(
     ----------
     s0 : (n, C, K) float32 or float64, C-contiguous
     s1, s2 : (n, C, K, D), where s0 is: on a GPU all passes over them run there (``latent_dense``)
-    initial : with P = C for one model a cell, or P = 1 for one model
+    initial : with P = C for one model per cell, or P = 1 for one model
     tol : stop when F rises by less than this times its size in two iterations
     floor : smallest variance b/a, a number or (D,)
 

@@ -10,7 +10,7 @@ Steps, applied in the order given, to every cell on its own:
 * ``"idf"``: times :math:`\ln(n / n_d)`, n training images of which :math:`n_d` have a number other than zero in
   dimension d; one that none of them has becomes zero.  On frequencies of words this is TF-IDF (Sivic & Zisserman
   2003); words must be assigned hard, or nearly every image has a little of each;
-* ``"intra"``: unit length of each of ``n_blocks`` equal parts, one a component for VLAD (Arandjelović & Zisserman
+* ``"intra"``: unit length of each of ``n_blocks`` equal parts, one per component for VLAD (Arandjelović & Zisserman
   2013).
 
 The improved Fisher vector (Perronnin et al. 2010) is power, then L2; cinbis2012 whitens, takes the root where asked,

@@ -84,7 +84,7 @@ def polya_gradient(counts: Any, alpha: Any, count_scale: float = 1.0) -> np.ndar
     Parameters
     ----------
     counts : (n, K) or (n, C, K) soft or hard word counts
-    alpha : (K,), or (C, K) for one model a cell; positive
+    alpha : (K,), or (C, K) for one model per cell; positive
     count_scale : multiplies the counts
 
     Returns

@@ -29,7 +29,7 @@ counterpart of LDA's gradient in :math:`\alpha` (eq. 18).  With T = 1 the encodi
 Layout: ``[theta (T) | pi (T·K), topic after topic]``.  A word that no training image has gets probability zero in every
 topic; it is left out of the inference and its entries are zero.
 
-Cost: n·K·T multiplications an iteration, in one SIMD pass.  Citation keys: cinbis2012; Hofmann, *Unsupervised learning
+Cost: n·K·T multiplications per iteration, in one SIMD pass.  Citation keys: cinbis2012; Hofmann, *Unsupervised learning
 by probabilistic latent semantic analysis*, 2001.
 """
 

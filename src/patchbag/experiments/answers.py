@@ -17,9 +17,7 @@ ones (area under the curve; 50 is a guess).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +27,8 @@ from sklearn.pipeline import Pipeline
 
 from patchbag.categorizer import Categorizer
 from patchbag.evaluation import score_classes
+from patchbag.experiments.experiment import Experiment, Row, make_row
 from patchbag.experiments.files import study
-from patchbag.experiments.journal import recall
-from patchbag.experiments.runs import check_runs, describe_runs, expand_runs, open_data, run_pipeline
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
-from patchbag.memory import content_key
-from patchbag.protocol import PerClassSplit
 from patchbag.runtime import runtime_context
 
 COVERAGE = 0.9
@@ -42,87 +36,76 @@ POWERS = np.geomspace(0.25, 4.0, 41)  # of probabilities, normalised again; 1 in
 STRANGE = 0.05  # the typicality below which an image is taken for unlike anything seen
 
 
-def _described(
-    spec: dict[str, Any], data: Path | None, progress: Tell
-) -> Iterator[tuple[dict[str, Any], Any, Any, np.ndarray]]:
-    """Each run, its pipeline, and the bags and labels of the images."""
-    runs, shared = expand_runs(spec), spec.get("settings", {})
-    check_runs(runs, shared)
-    images = open_data(spec, data)
-    pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
-    described = describe_runs(images, pipelines, progress)
-    for run in runs:
-        yield run, pipelines[run["name"]], described[run["name"]], images.labels.astype(str)
+def _left_out(spec: dict[str, Any], labels: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Classes that are left out together."""
+    classes = np.unique(labels)
+    if not spec.get("half", False):
+        return [np.array([left]) for left in classes]
+    return [np.random.RandomState(seed).permutation(classes)[(len(classes) + 1) // 2 :]]
 
 
-def _splits(spec: dict[str, Any], labels: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Seed, training and test images of each split."""
-    seed = spec.get("seed", 0)
-    cv = PerClassSplit(spec["train_per_class"], spec.get("test_per_class"), spec["splits"], seed)
-    for i, (train, test) in enumerate(cv.split(labels, labels)):
-        yield seed + i, train, test
+def _on_splits(
+    experiment: Experiment, find: Callable[..., Any], sizes: list[int], leave_out: bool = False
+) -> Iterator[tuple[dict[str, Any], int, list[Any]]]:
+    """Each run, a number of labels per class, and what is found on every split (without some classes in training)."""
+    labels = experiment.labels
+    for run, pipeline, bags in experiment.described_runs():
+        for n in sizes:
+            found = []
+            for seed, train, test in experiment.splits(n):
+                experiment.progress(f"{run['name']}, {n} per class, seed {seed}")
+                for left in _left_out(experiment.spec, labels, seed) if leave_out else [np.array([])]:
+                    some = train[~np.isin(labels[train], left)]
+                    found.append(experiment.recall(find, pipeline, bags, labels, some, test, seed))
+            yield run, n, found
 
 
-def _rows(run: dict[str, Any], found: dict[str, list[float]], more: dict[str, dict[str, Any]]) -> Iterator[Row]:
+def _rows(run: dict[str, Any], n: int, figures: dict[str, Sequence[float]]) -> list[Row]:
     """Means over splits of what was found under each name."""
-    published = run.get("published", {})
-    for what, values in found.items():
-        yield make_row(f"{run['name']}: {what}", values, published.get(what), **more.get(what, {}))
+    published, name = run.get("published", {}), f"{run['name']}, {n} per class"
+    return [make_row(f"{name}: {what}", values, published.get(what)) for what, values in figures.items()]
 
 
 @study("ranks", "data at train_per_class run", each="name recipe")
-def rank_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def rank_table(experiment: Experiment) -> list[Row]:
     """Mean over the classes of how often the true class is among the first r; the classes are in the JSON file."""
     rows: list[Row] = []
-    for run, pipeline, bags, labels in _described(spec, data, progress):
-        classes = np.unique(labels)
-        found: dict[str, list[list[float]]] = {f"r = {r}": [] for r in spec["at"]}
-        for seed, train, test in _splits(spec, labels):
-            progress(f"{run['name']}, seed {seed}")
-            origin = ("ranks", pipeline, content_key(bags), labels, train, test, seed)
-            place = np.array(recall(journal, origin, partial(_places, pipeline, bags, labels, train, test, seed)))
-            for r in spec["at"]:
-                found[f"r = {r}"].append([100 * float(np.mean(place[labels[test] == c] < r)) for c in classes])
-        each = {what: {"classes": dict(zip(classes.tolist(), np.mean(v, axis=0)))} for what, v in found.items()}
-        rows += _rows(run, {what: np.mean(v, axis=1).tolist() for what, v in found.items()}, each)
+    for run, _, found in _on_splits(experiment, _places, [experiment.spec["train_per_class"]]):
+        published = run.get("published", {})
+        for r in experiment.spec["at"]:
+            shares = {c: [100 * float(np.mean(np.less(split[c], r))) for split in found] for c in found[0]}
+            each = {c: float(np.mean(values)) for c, values in shares.items()}
+            of_splits = np.mean(list(shares.values()), axis=0)
+            rows.append(make_row(f"{run['name']}: r = {r}", of_splits, published.get(f"r = {r}"), classes=each))
     return rows
 
 
 def _places(
     pipeline: Pipeline, bags: Any, labels: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int
-) -> list[int]:
-    """How many classes are thought more probable than the true one, of each test image."""
+) -> dict[str, list[int]]:
+    """By class, how many classes are thought more probable than the true one, of each test image."""
     with runtime_context(seed=seed):
         model = clone(pipeline).fit(bags[train], labels[train])
     order = np.argsort(-model.predict_proba(bags[test]), axis=1, kind="stable")
-    places: list[int] = np.argmax(model.classes_[order] == labels[test][:, None], axis=1).tolist()
-    return places
+    places = np.argmax(model.classes_[order] == labels[test][:, None], axis=1)
+    return {str(c): places[labels[test] == c].tolist() for c in np.unique(labels)}
 
 
 @study("calibration", "data at run", each="name recipe")
-def calibration_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def calibration_table(experiment: Experiment) -> list[Row]:
     """Right, stated and furthest apart in percent, losses in nats, of every number of labels per class."""
     rows: list[Row] = []
-    for run, pipeline, bags, labels in _described(spec, data, progress):
-        for n in spec["at"]:
-            right: list[Any] = []
-            stated: list[Any] = []
-            losses: list[Any] = []
-            for seed, train, test in _splits(spec | {"train_per_class": n}, labels):
-                origin = ("calibration", pipeline, content_key(bags), labels, train, test, seed)
-                of_split = partial(_calibration, pipeline, bags, labels, train, test, seed)
-                for values, value in zip((right, stated, losses), recall(journal, origin, of_split)):
-                    values.append(value)
-                progress(f"{run['name']}, {n} per class: {right[-1]:.1f} % right, {stated[-1]:.1f} stated")
-            loss = np.mean(losses, axis=0)
-            figures = {
-                "right": right,
-                "stated": stated,
-                "furthest apart": [float(np.abs(np.subtract(stated, right)).max())],
-                "log loss": [float(loss[len(POWERS) // 2])],
-                "log loss at the best power": [float(loss.min())],
-            }
-            rows += _rows(run | {"name": f"{run['name']}, {n} per class"}, figures, {})
+    for run, n, found in _on_splits(experiment, _calibration, experiment.spec["at"]):
+        right, stated, losses = zip(*found)
+        loss = np.mean(losses, axis=0)
+        figures = {
+            "right": right,
+            "stated": stated,
+            "furthest apart": [float(np.abs(np.subtract(stated, right)).max())],
+            "log loss": [float(loss[len(POWERS) // 2])],
+            "log loss at the best power": [float(loss.min())],
+        }
+        rows += _rows(run, n, figures)
     return rows
 
 
@@ -138,14 +121,6 @@ def _calibration(
     losses = [float(log_loss(truth, q, labels=model.classes_)) for q in raised]
     right = float(np.mean(model.classes_[p.argmax(axis=1)] == truth))
     return 100 * right, 100 * float(p.max(axis=1).mean()), losses
-
-
-def _left_out(spec: dict[str, Any], labels: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Classes that are left out together."""
-    classes = np.unique(labels)
-    if not spec.get("half", False):
-        return [np.array([left]) for left in classes]
-    return [np.random.RandomState(seed).permutation(classes)[(len(classes) + 1) // 2 :]]
 
 
 def _distrust(
@@ -170,23 +145,13 @@ def _distrust(
         "probability of the wrong class that these get": p[new].max(axis=1).mean(),
         "area under the curve, known against never seen": roc_auc_score(~new, said.typicality),
     }
-    return {what: float(value) for what, value in figures.items()}
+    return {what: 100 * float(value) for what, value in figures.items()}
 
 
 @study("distrust", "data at run", each="name recipe")
-def distrust_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def distrust_table(experiment: Experiment) -> list[Row]:
     """Calibration, sets and images unlike all training images, with classes left out of training; all in percent."""
     rows: list[Row] = []
-    for run, pipeline, bags, labels in _described(spec, data, progress):
-        for n in spec["at"]:
-            found: dict[str, list[float]] = {}
-            for seed, train, test in _splits(spec | {"train_per_class": n}, labels):
-                for left in _left_out(spec, labels, seed):
-                    some = train[~np.isin(labels[train], left)]
-                    origin = ("distrust", pipeline, content_key(bags), labels, some, test, seed)
-                    figures = recall(journal, origin, partial(_distrust, pipeline, bags, labels, some, test, seed))
-                    for what, value in figures.items():
-                        found.setdefault(what, []).append(100 * value)
-                    progress(f"{run['name']}, {n} per class: {found[what][-1]:.1f} % area under the curve")
-            rows += _rows(run | {"name": f"{run['name']}, {n} per class"}, found, {})
+    for run, n, found in _on_splits(experiment, _distrust, experiment.spec["at"], leave_out=True):
+        rows += _rows(run, n, {what: [figures[what] for figures in found] for what in found[0]})
     return rows

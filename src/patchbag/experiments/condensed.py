@@ -39,23 +39,21 @@ def condense(X: np.ndarray, codes: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 class CondensedNeighbors(ClassifierMixin, BaseEstimator):
-    """k-NN among the examples that Hart's rule keeps.
+    """1-NN among the examples that Hart's rule keeps.
 
     Attributes
     ----------
     prototypes_ : (P,) numbers of the examples kept
     """
 
-    def __init__(self, n_neighbors: int = 1, *, random_state: Any = None) -> None:
-        self.n_neighbors = n_neighbors
+    def __init__(self, *, random_state: Any = None) -> None:
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
         self.classes_, codes = np.unique(y, return_inverse=True)
         X = np.asarray(X, np.float64)
         self.prototypes_ = condense(X, codes, check_random_state(self.random_state).permutation(len(X)))
-        k = min(self.n_neighbors, len(self.prototypes_))
-        self.vote_ = KNeighborsClassifier(k).fit(X[self.prototypes_], np.asarray(y)[self.prototypes_])
+        self.vote_ = KNeighborsClassifier(1).fit(X[self.prototypes_], np.asarray(y)[self.prototypes_])
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import joblib
@@ -16,17 +15,16 @@ from patchbag.active.criteria import CRITERIA
 from patchbag.active.pool import pool_graph
 from patchbag.active.pool_learner import RULES
 from patchbag.active.simulation import LearningCurves, simulate
+from patchbag.experiments.experiment import Experiment, Row, make_row
 from patchbag.experiments.files import ExperimentError, study
-from patchbag.experiments.journal import recall
 from patchbag.experiments.kernels import kernels_of
-from patchbag.experiments.runs import open_data, run_pipeline
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
+from patchbag.experiments.runs import run_pipeline
 from patchbag.memory import content_key
 from patchbag.runtime import runtime_context
 
 
 @study("active", "data recipe criteria at")
-def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def active_curves(experiment: Experiment) -> list[Row]:
     """kapoor2010 figures 8 to 10 and table 4: accuracy by number of labels, criteria against random selection.
 
     ``binary = [...]`` plays each of these classes (``["*"]``: all) against the rest, and the curves are their mean;
@@ -34,29 +32,25 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
     ``at`` lists the numbers of labels of the rows; ``splits`` is the number of runs.  The curves, with standard errors,
     and the confusion of all classes after the last label are in the JSON file.
     """
-    wrong = [c for c in spec["criteria"] if c not in CRITERIA]
-    if wrong:
-        raise ExperimentError(f"{spec['name']}: criteria must be among {', '.join(CRITERIA)}, got {wrong[0]!r}")
+    spec = experiment.spec
+    _check_criteria(spec, CRITERIA)
     if max(spec["at"]) > spec.get("n_labels", 100):
         raise ExperimentError(
             f"{spec['name']}: at goes up to {max(spec['at'])}, n_labels is {spec.get('n_labels', 100)}"
         )
-    kernels, labels = kernels_of(spec, data, progress)
-    kernel = np.mean(list(kernels.values()), axis=0)
+    kernel = np.mean(list(kernels_of(experiment).values()), axis=0)
+    labels = experiment.images.labels
     chosen = sorted(set(labels)) if spec.get("binary") == ["*"] else spec.get("binary", [])
     problems = {name: np.where(labels == name, name, "the rest") for name in chosen} or {"all classes": labels}
     options = {"n_start": 1, "n_test": 10}  # the paper's
     options |= {k: spec[k] for k in ("n_labels", "batch_size", "n_test", "n_start", "noise", "batch") if k in spec}
+    criteria = {c: {"criterion": c} for c in spec["criteria"]} | spec.get("strategies", {})
+    criteria["random"] = {"criterion": "random"}
+    at_once = 1 if len(problems) == 1 else spec["splits"]  # each time the kernel is checked
     curves, contents = {}, joblib.hash(kernel)
     for name, truth in problems.items():
-        progress(f"{name}: {spec['splits']} runs")
-        at_once = 1 if len(problems) == 1 else spec["splits"]  # each time the kernel is checked
-        criteria = {c: {"criterion": c} for c in spec["criteria"]} | spec.get("strategies", {})
-        criteria["random"] = {"criterion": "random"}
-        origin = ("active", contents, truth)
-        curves[name] = replay(
-            lambda: kernel, truth, criteria, spec["splits"], options, journal, origin, progress, at_once
-        )
+        experiment.progress(f"{name}: {spec['splits']} runs")
+        curves[name] = replay(experiment, lambda: kernel, contents, truth, criteria, options, at_once)
     first = next(iter(curves.values()))
     mean = LearningCurves(
         first.n_labels, {c: np.mean([r.scores[c] for r in curves.values()], axis=0) for c in first.scores}
@@ -72,45 +66,47 @@ def active_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
 
 
 @study("pool", "data recipe criteria at")
-def pool_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def pool_curves(experiment: Experiment) -> list[Row]:
     """Accuracy on all images without a label, by number of labels, for rules that ask a pool from nothing."""
-    wrong = [c for c in spec["criteria"] if c not in RULES]
-    if wrong:
-        raise ExperimentError(f"{spec['name']}: criteria must be among {', '.join(RULES)}, got {wrong[0]!r}")
+    spec = experiment.spec
+    _check_criteria(spec, RULES)
     pipeline = run_pipeline(spec, {})
-    images = open_data(spec, data)
-    progress(f"describing {len(images)} images")
-    bags = images.describe(pipeline["features"], on_error="raise").bags
+    bags = experiment.describe({"": pipeline})[""]
 
     @cache
     def graph() -> Any:
         with runtime_context(seed=0):
             return pool_graph(clone(pipeline), bags)
 
-    labels = images.labels.astype(str)
     criteria = {name: {"rule": name} for name in [*spec["criteria"], "random"]}
-    options, origin = {"n_labels": spec.get("n_labels", 100)}, ("pool", pipeline, content_key(bags), labels)
-    return curve_rows(replay(graph, labels, criteria, spec["splits"], options, journal, origin, progress), spec)
+    origin, options = (pipeline, content_key(bags)), {"n_labels": spec.get("n_labels", 100)}
+    return curve_rows(replay(experiment, graph, origin, experiment.labels, criteria, options), spec)
+
+
+def _check_criteria(spec: dict[str, Any], known: Collection[str]) -> None:
+    wrong = [c for c in spec["criteria"] if c not in known]
+    if wrong:
+        raise ExperimentError(f"{spec['name']}: criteria must be among {', '.join(known)}, got {wrong[0]!r}")
 
 
 def replay(
+    experiment: Experiment,
     pool: Callable[[], Any],
+    origin: Any,
     labels: np.ndarray,
     criteria: dict[str, dict[str, Any]],
-    n_runs: int,
     options: dict[str, Any],
-    journal: Journal,
-    origin: Any,
-    progress: Tell,
     at_once: int = 1,
 ) -> LearningCurves:
-    """Curves of the runs of :func:`simulate`, so many at once; the pool is made if the journal does not have all."""
-    parts = []
+    """Curves of the runs of :func:`simulate`, so many at once.
+
+    The pool, known by its ``origin``, is made if the journal does not have all.
+    """
+    parts, n_runs = [], experiment.spec["splits"]
     for seed in range(0, n_runs, at_once):
-        progress(f"run {seed + 1} of {n_runs}")
-        many = min(at_once, n_runs - seed)
-        find = partial(_play, pool, labels, criteria, seed, {**options, "n_runs": many})
-        parts.append(recall(journal, (origin, criteria, seed, many, options), find))
+        experiment.progress(f"run {seed + 1} of {n_runs}")
+        some = {**options, "n_runs": min(at_once, n_runs - seed)}
+        parts.append(experiment.recall(partial(_play, pool), labels, criteria, seed, some, origin=origin))
     scores = {name: np.concatenate([part["scores"][name] for part in parts]) for name in criteria}
     confusions = {name: np.sum([part["confusions"][name] for part in parts], axis=0) for name in criteria}
     return LearningCurves(np.array(parts[0]["n_labels"]), scores, confusions, np.unique(labels))

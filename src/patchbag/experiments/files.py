@@ -57,7 +57,7 @@ F = TypeVar("F", bound=Callable[..., list[dict[str, Any]]])
 
 
 def study(kind: str, needs: str = "", each: str = "") -> Callable[[F], F]:
-    """Let a function run the files of a kind: it takes the file, the folder of the data, ``progress`` and a journal."""
+    """Let a function run the files of a kind: it takes an ``Experiment`` and returns rows."""
 
     def register(function: F) -> F:
         STUDIES[kind] = Study(function, needs.split(), each.split())

@@ -11,15 +11,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections import UserDict
-from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-import joblib
-
-from patchbag.fingerprint import code_fingerprint
-
-Figure = TypeVar("Figure")
+from typing import Any
 
 
 class Journal(UserDict[str, Any]):
@@ -53,15 +46,3 @@ class Journal(UserDict[str, Any]):
         """The experiment is complete: its figures are in its results."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
-
-
-def recall(journal: MutableMapping[str, Any], origin: Any, find: Callable[[], Figure]) -> Figure:
-    """A figure, in plain numbers and lists, that the journal has, or that is found and kept.
-
-    ``origin`` is what it depends on beside the code.
-    """
-    key = joblib.hash((code_fingerprint(), origin))
-    if key not in journal:
-        journal[key] = find()
-    found: Figure = journal[key]
-    return found

@@ -8,18 +8,18 @@ that makes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
 from patchbag.channels import Channel
 from patchbag.collection import Collection
 from patchbag.collection.store import Store
-from patchbag.experiments.runs import open_data, run_pipeline
+from patchbag.experiments.experiment import Experiment
+from patchbag.experiments.runs import run_pipeline
 from patchbag.features.channels import FeatureChannels
 from patchbag.fingerprint import code_fingerprint
 from patchbag.memory import content_key
@@ -28,20 +28,23 @@ from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
 
 
-def kernels_of(
-    spec: dict[str, Any], data: Path | None, progress: Callable[[str], None]
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The kernels of a recipe between all images of the data set, by name, and the labels."""
-    collection = open_data(spec, data)
+def kernel_branches(spec: dict[str, Any]) -> tuple[Any, dict[str, Pipeline]]:
+    """The features of a recipe, and by name the steps that make a kernel of them."""
     pipeline = run_pipeline(spec, {})
     kernel = pipeline.steps[-2][1]
     branches = kernel.chosen() if isinstance(kernel, KernelUnion) else [(spec["recipe"], pipeline[1:-1])]
+    return pipeline["features"], dict(branches)
+
+
+def kernels_of(experiment: Experiment) -> dict[str, np.ndarray]:
+    """The kernels of the experiment's recipe between all images of the data set, by name."""
+    features, branches = kernel_branches(experiment.spec)
     kernels = {}
-    for name, branch in branches:
-        progress(f"kernel {name} of {len(collection)} images")
-        described = _describe(collection, pipeline["features"], branch)
-        kernels[name] = _stored(branch, described, spec.get("seed", 0))
-    return kernels, collection.labels
+    for name, branch in branches.items():
+        experiment.progress(f"kernel {name} of {len(experiment.images)} images")
+        described = _describe(experiment.images, features, branch)
+        kernels[name] = _stored(branch, described, experiment.seed)
+    return kernels
 
 
 def _describe(collection: Collection, features: Any, branch: Any) -> Any:

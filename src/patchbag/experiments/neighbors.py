@@ -18,18 +18,15 @@ a sample, for each share, of a graph for each beam), over the speed-up in diverg
 from __future__ import annotations
 
 import time
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 
 from patchbag.collection import Collection
+from patchbag.experiments.experiment import Experiment, Row, file_contents, make_row
 from patchbag.experiments.files import study
-from patchbag.experiments.journal import recall
-from patchbag.experiments.runs import file_contents, open_data
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.images import load_image
 from patchbag.neighbors.ball_tree import grow_ball_tree
@@ -51,24 +48,23 @@ GRID = 8
 
 
 @study("neighbors", "data features run", each="name figure")
-def neighbor_study(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def neighbor_study(experiment: Experiment) -> list[Row]:
     """Rows of one experiment; trees and searches use one thread."""
-    collection = open_data(spec, data)
-    seed = spec.get("seed", 0)
+    images, features = experiment.images, experiment.spec["features"]
 
     @cache
     def drawn() -> tuple[np.ndarray, np.ndarray]:
-        progress("histograms")
-        return histograms(collection, spec["features"], np.random.default_rng(seed))
+        experiment.progress("histograms")
+        return histograms(images, features, np.random.default_rng(experiment.seed))
 
     def figures(run: dict[str, Any]) -> list[Row]:
         return _figures(run, *drawn())
 
-    origin = ("neighbors", file_contents(collection.paths), spec["features"], seed)
+    origin = (file_contents(images.paths), features, experiment.seed)
     rows: list[Row] = []
-    for run in spec["run"]:
-        progress(run["name"])
-        rows += recall(journal, (origin, run), partial(figures, run))
+    for run in experiment.runs:
+        experiment.progress(run["name"])
+        rows += experiment.recall(figures, run, origin=origin)
     return rows
 
 

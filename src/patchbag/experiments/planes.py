@@ -13,8 +13,7 @@ MLNN's with as many neighbours as there are points.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.svm import SVC
@@ -25,9 +24,9 @@ from patchbag.classifiers.prototypes.losses import make_loss
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.search import nearest_others
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
+from patchbag.experiments.experiment import Experiment, Row, make_row
 from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.points import K, read_ripley
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
 
 CENTRES = {"0": ((-0.7, 0.3), (0.3, 0.3)), "1": ((-0.3, 0.7), (0.4, 0.7))}
 VARIANCE = 0.03
@@ -55,18 +54,18 @@ MODELS = {
 
 
 @study("plane", "run", each="name model")
-def plane_maps(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def plane_maps(experiment: Experiment) -> list[Row]:
     """Test errors of classifiers, and the regions that they make of the plane.
 
     ``points = "test"`` draws the test points instead of the training points.
     """
-    (X, y), (queries, truth) = read_ripley(data)
-    shown, labels = (queries, truth) if spec.get("points") == "test" else (X, y)
+    (X, y), (queries, truth) = read_ripley(experiment)
+    shown, labels = (queries, truth) if experiment.spec.get("points") == "test" else (X, y)
     low, high = X.min(axis=0) - 0.1, X.max(axis=0) + 0.1
     axes = [np.linspace(a, b, LATTICE) for a, b in zip(low, high)]
     lattice = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
     rows = []
-    for run in spec["run"]:
+    for run in experiment.spec["run"]:
         if run["model"] not in MODELS:
             raise ExperimentError(f"run {run['name']!r}: model must be one of {', '.join(MODELS)}")
         model = MODELS[run["model"]](**run.get("settings", {})).fit(X, y)
@@ -80,9 +79,9 @@ def plane_maps(spec: dict[str, Any], data: Path | None, progress: Tell, journal:
 
 
 @study("risk")
-def risk_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def risk_curves(experiment: Experiment) -> list[Row]:
     """The exponential risk of training examples after each round, by how prototypes are chosen (figure 4.6)."""
-    (X, y), _ = read_ripley(data)
+    (X, y), _ = read_ripley(experiment)
     _, neighbors = nearest_others(X, K, "euclidean", None)
     edges = binary_edges(vote_matrix(neighbors, np.ones(neighbors.shape), len(X)), np.where(y == "1", 1.0, -1.0))
     ones, dense = np.ones(len(X)), edges.toarray()

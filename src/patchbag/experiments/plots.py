@@ -54,7 +54,7 @@ def _canvas(width: float = 7.5, height: float = 5.0, panels: int = 1) -> tuple[A
 
 
 def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
-    """A line a run: our figure with its standard deviation, and the published one."""
+    """A line per run: our figure with its standard deviation, and the published one."""
     figure, axes = _canvas(height=0.4 * len(runs) + 1.6)
     y = np.arange(len(runs))[::-1]
     ours, spread = [r["mean"] for r in runs], [r.get("std", 0) for r in runs]
@@ -70,7 +70,7 @@ def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 
 def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
-    """A curve a series over its x, and a horizontal line for each run that belongs to none."""
+    """A curve per series over its x, and a horizontal line for each run that belongs to none."""
     figure, axes = _canvas()
     for name in dict.fromkeys(r.get("series") for r in runs if r.get("series")):
         mine = [r for r in runs if r.get("series") == name]

@@ -9,7 +9,6 @@ attributes, which is sorted by class (with it 1-NN errs in 1 %, without it in 30
 from __future__ import annotations
 
 import csv
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,8 @@ from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.experiments.condensed import CondensedNeighbors
+from patchbag.experiments.experiment import Experiment, Row, make_row
 from patchbag.experiments.files import ExperimentError, study
-from patchbag.experiments.journal import recall
-from patchbag.experiments.runs import data_folder
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
 
 K = 5  # of the figure
 DRAWS = 50  # of random prototypes
@@ -53,17 +50,17 @@ def read_table(path: Path, label: int, drop: tuple[int, ...] = ()) -> tuple[np.n
     return np.array(rows), np.array(labels)
 
 
-def read_ripley(data: Path | None) -> list[tuple[np.ndarray, np.ndarray]]:
+def read_ripley(experiment: Experiment) -> list[tuple[np.ndarray, np.ndarray]]:
     """Training and test points of Ripley's synthetic data, each with labels "0" and "1"."""
-    return [read_table(data_folder(data) / "tables" / name, -1) for name in ("synth.tr", "synth.te")]
+    return [read_table(experiment.folder("tables") / name, -1) for name in ("synth.tr", "synth.te")]
 
 
 @study("ripley", "at")
-def ripley_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def ripley_curves(experiment: Experiment) -> list[Row]:
     """Test error against the share of prototypes kept (figure 4.7)."""
-    (X, y), (queries, truth) = read_ripley(data)
+    (X, y), (queries, truth) = read_ripley(experiment)
     rows = []
-    for share in spec["at"]:
+    for share in experiment.spec["at"]:
         for name, model in BOOSTED.items():
             fitted = model(K, rounds=float(share), random_state=0).fit(X, y)
             error = 100 * np.mean(fitted.predict(queries) != truth)
@@ -80,7 +77,7 @@ def ripley_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journ
 
 
 def chosen(models: list[Any], X: np.ndarray, y: np.ndarray) -> Any:
-    """Of several models the one that gives left-out training examples the highest probabilities of their classes."""
+    """The model, of several, with the highest log-likelihood of left-out training examples."""
     fitted = [clone(model).fit(X, y) for model in models]
     return max(fitted, key=lambda model: float(np.mean(np.log(np.maximum(model[-1].left_out_.own, 1e-12)))))
 
@@ -96,7 +93,7 @@ def _error(models: list[Any], X: np.ndarray, y: np.ndarray, train: np.ndarray, t
 
 
 @study("uci", "tables")
-def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def uci_table(experiment: Experiment) -> list[Row]:
     """Errors of five times two folds (table 4.1).
 
     Attributes are as they are, or each of unit variance.  "Chosen" leaves that, the loss, and whether prototypes with
@@ -104,8 +101,8 @@ def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: 
     neighbours are added.
     """
     rows = []
-    for name, table in spec["tables"].items():
-        X, y = read_table(data_folder(data) / "tables" / table["file"], table["label"], tuple(table.get("drop", ())))
+    for name, table in experiment.spec["tables"].items():
+        X, y = read_table(experiment.folder("tables") / table["file"], table["label"], tuple(table.get("drop", ())))
         k, published = table["k"], dict(zip(("UNN", "k-NN", LEARNED), table["published"]))
         options: dict[str, Any] = {"smoothing": 1.0, "folds": 5, "random_state": 0}
         models: dict[str, list[Any]] = {"k-NN": [KNeighborsClassifier(k)]}
@@ -122,11 +119,11 @@ def uci_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: 
         models[LEARNED] = [
             make_pipeline(StandardScaler(), NeighborhoodComponentsAnalysis(random_state=0), KNeighborsClassifier(k))
         ]
-        folds = RepeatedStratifiedKFold(n_splits=2, n_repeats=5, random_state=spec.get("seed", 0))
+        folds = RepeatedStratifiedKFold(n_splits=2, n_repeats=5, random_state=experiment.seed)
         parts = list(folds.split(X, y))
         for label, several in models.items():
-            errors = recall(journal, ("uci", several, X, y, parts), partial(_errors, several, X, y, parts))
+            errors = experiment.recall(_errors, several, X, y, parts)
             theirs = published.get(label.split(", ")[0] if "chosen" in label else label)
             rows.append(make_row(f"{name}: {label}", errors, theirs, accuracies=[100 - e for e in errors]))
-            progress(f"{name}, {len(X)} examples: {label}: {np.mean(errors):.2f} %")
+            experiment.progress(f"{name}, {len(X)} examples: {label}: {np.mean(errors):.2f} %")
     return rows

@@ -29,15 +29,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from patchbag.experiments.experiment import Experiment, Row, file_contents, make_row
 from patchbag.experiments.files import study
-from patchbag.experiments.journal import recall
-from patchbag.experiments.runs import data_folder, file_contents, open_data
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.groups import open_groups
 from patchbag.metrics import mean_average_precision, precision_at, top_four_score
 from patchbag.runtime import parallel_map
@@ -120,34 +117,34 @@ def rank(run: dict[str, Any], described: Any, query: int) -> np.ndarray:
 
 
 @study("retrieval", "data at run", each="name by")
-def retrieval_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def retrieval_table(experiment: Experiment) -> list[Row]:
     """Precision and mean average precision of searches by several representations."""
+    spec = experiment.spec
     if layout := spec.get("layout"):
-        images = open_groups(data_folder(data) / spec["data"], layout)
-        paths, labels, asked = images.paths, images.groups, images.queries
+        groups = open_groups(experiment.folder(spec["data"]), layout)
+        paths, labels, asked = groups.paths, groups.groups, groups.queries
     else:
-        collection = open_data(spec, data)
-        paths, labels = list(collection.paths), collection.labels
+        paths, labels = list(experiment.images.paths), experiment.images.labels
         asked = choose_queries(labels, spec.get("queries"))
     contents = file_contents(paths)
 
     @cache
     def described_by(by: str) -> Any:
-        progress(f"describing {len(paths)} images by {by}")
+        experiment.progress(f"describing {len(paths)} images by {by}")
         return describe_all(by, paths)
 
     rows: list[Row] = []
-    for run in spec["run"]:
+    for run in experiment.runs:
         size = run.get("first", len(paths))
         queries = asked[asked < size]
         if layout:
             queries = queries[: spec.get("queries")]
         relevant, seconds = np.zeros((len(queries), size - 1), bool), 0.0
         for start in range(0, len(queries), BLOCK):
-            progress(f"{run['name']}: query {start + 1} of {len(queries)}")
-            some, known = queries[start : start + BLOCK], labels[:size]
-            look = partial(_places, run, described_by, known, some)
-            places, spent = recall(journal, ("retrieval", contents, known, run, some), look)
+            experiment.progress(f"{run['name']}: query {start + 1} of {len(queries)}")
+            some = queries[start : start + BLOCK]
+            look = partial(_places, described_by)
+            places, spent = experiment.recall(look, run, labels[:size], some, origin=contents)
             for i, found in enumerate(places, start):
                 relevant[i, found] = True
             seconds += spent
@@ -160,7 +157,7 @@ def retrieval_table(spec: dict[str, Any], data: Path | None, progress: Tell, jou
 
 
 def _places(
-    run: dict[str, Any], described_by: Callable[[str], Any], labels: np.ndarray, queries: np.ndarray
+    described_by: Callable[[str], Any], run: dict[str, Any], labels: np.ndarray, queries: np.ndarray
 ) -> tuple[list[list[int]], float]:
     """The ranks of what is relevant to each query, from 0, and the seconds that this took."""
     described = described_by(run["by"])[: len(labels)]

@@ -37,11 +37,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from patchbag.experiments.experiment import Experiment, Row, file_contents, make_row
 from patchbag.experiments.files import ExperimentError, study
-from patchbag.experiments.journal import recall
 from patchbag.experiments.retrieval import choose_queries
-from patchbag.experiments.runs import file_contents, open_data
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
 from patchbag.images import load_image
 from patchbag.search.index import SearchIndex
 
@@ -56,14 +54,14 @@ def compressed(image: np.ndarray, kind: str, **settings: Any) -> np.ndarray:
 
 
 def turned(image: np.ndarray, degrees: float, scale: float = 1.0) -> np.ndarray:
-    """Turned about its middle and enlarged, in the frame that it had."""
+    """An image rotated about its centre and enlarged, cropped to its size."""
     height, width = image.shape[:2]
     warp = cv2.getRotationMatrix2D((width / 2, height / 2), degrees, scale)
     return cv2.warpAffine(image, warp, (width, height), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
 
 
 def viewed(image: np.ndarray, percent: float, rng: np.random.Generator) -> np.ndarray:
-    """From another side: each corner is moved at random."""
+    """An image seen from another side: each corner is moved at random."""
     height, width = image.shape[:2]
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     moved = corners + rng.uniform(-percent / 100, percent / 100, (4, 2)) * [width, height]
@@ -93,17 +91,16 @@ def make_version(image: np.ndarray, version: str, rng: np.random.Generator) -> n
 
 
 @study("robustness", "data versions run", each="name by")
-def robustness_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def robustness_table(experiment: Experiment) -> list[Row]:
     """How many queries find their own versions first, by several representations."""
-    collection = open_data(spec, data)
-    queries = choose_queries(collection.labels, spec.get("queries"))
-    versions, rows = list(spec["versions"]), []
-    origin = ("robustness", file_contents(collection.paths), queries, versions)
+    images, versions, rows = experiment.images, list(experiment.spec["versions"]), []
+    queries = choose_queries(images.labels, experiment.spec.get("queries"))
+    origin = (file_contents(images.paths), queries, versions)
     with tempfile.TemporaryDirectory() as place:
-        asked = cache(partial(_fill, Path(place), collection.paths, queries, versions))
-        for run in spec["run"]:
-            find = partial(_measure, run, Path(place), asked, versions, progress)
-            rows += recall(journal, (origin, run), find)
+        asked = cache(partial(_fill, Path(place), images.paths, queries, versions))
+        measure = partial(_measure, Path(place), asked, versions, experiment.progress)
+        for run in experiment.runs:
+            rows += experiment.recall(measure, run, origin=origin)
     return rows
 
 
@@ -122,7 +119,11 @@ def _fill(folder: Path, originals: list[str], queries: np.ndarray, versions: lis
 
 
 def _measure(
-    run: dict[str, Any], folder: Path, asked: Callable[[], list[Path]], versions: list[str], progress: Tell
+    folder: Path,
+    asked: Callable[[], list[Path]],
+    versions: list[str],
+    progress: Callable[[str], None],
+    run: dict[str, Any],
 ) -> list[Row]:
     queries = asked()
     progress(f"{run['name']}: {len(queries)} queries")

@@ -42,16 +42,18 @@ with it.
 from __future__ import annotations
 
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from patchbag.experiments.experiment import Experiment
 from patchbag.experiments.files import STUDIES
-from patchbag.experiments.tables import Tell
 
 # each registers the kinds of files that it runs
-for module in ("answers", "clusters", "curves", "neighbors", "planes", "points", "retrieval", "robustness", "studies"):
+for module in (
+    "tables", "answers", "clusters", "curves", "neighbors", "planes", "points", "retrieval", "robustness", "studies",
+):  # fmt: skip
     import_module(f"patchbag.experiments.{module}")
 
 
@@ -60,12 +62,12 @@ def run_experiment(
     data: Path | None,
     *,
     splits: int | None = None,
-    progress: Tell = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
     journal: MutableMapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run an experiment and return its figures; those in the journal are not computed again."""
     started = time.perf_counter()
     spec = {**spec, "splits": splits or spec.get("splits", 10)}
-    rows = STUDIES[spec["kind"]].run(spec, data, progress, {} if journal is None else journal)
+    rows = STUDIES[spec["kind"]].run(Experiment(spec, data, progress, {} if journal is None else journal))
     about = {k: spec.get(k) for k in ("name", "title", "source", "data", "note", "axis", "plot", "splits")}
     return {**about, "runs": rows, "seconds": time.perf_counter() - started}

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The runs of an experiment: its data, its runs one by one, and the recipe of each with its settings."""
+"""The runs of an experiment one by one, and the recipe of each with its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import joblib
-import numpy as np
 from sklearn.decomposition import NMF
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline
@@ -20,12 +17,9 @@ from patchbag.classifiers.linear import LinearClassifier
 from patchbag.classifiers.prototypes.multiclass import MulticlassLeveragedNeighbors
 from patchbag.classifiers.prototypes.universal import UniversalNearestNeighbors
 from patchbag.classifiers.sparse_logistic import SparseLogisticClassifier
-from patchbag.collection import Collection, open_collection
-from patchbag.collection.files import content_digest
 from patchbag.encodings.normalize import Normalizer
 from patchbag.experiments.condensed import CondensedNeighbors
 from patchbag.experiments.files import ExperimentError
-from patchbag.irma import open_irma
 from patchbag.recipes import make_recipe
 from patchbag.settings import check_settings
 from patchbag.similarity.definite import DefiniteKernel
@@ -60,57 +54,9 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "rbf-svm": lambda: SVC(C=10.0, gamma="scale"),
 }
 
-# how the labels of a data set are kept
-LAYOUTS: dict[str, Callable[[Path], Collection]] = {"folders": open_collection, "irma": open_irma}
-
-
-def data_folder(data: Path | None) -> Path:
-    """The folder of the data sets; an error where nobody named it."""
-    if data is None:
-        raise ExperimentError("this experiment needs its data: give --data DIR or set PATCHBAG_DATA")
-    return data
-
-
-def open_data(spec: dict[str, Any], data: Path | None, name: str | None = None) -> Collection:
-    """The images of the experiment's data set (or of the folder ``name``)."""
-    layout = "folders" if name is not None else spec.get("layout", "folders")
-    if layout not in LAYOUTS:
-        raise ExperimentError(f"layout must be one of {', '.join(sorted(LAYOUTS))}, got {layout!r}")
-    collection = LAYOUTS[layout](data_folder(data) / (name or spec["data"])).labelled()
-    if name is None and "classes" in spec:
-        collection = collection[np.isin(collection.labels, spec["classes"])]
-    if name is None and "without" in spec:
-        collection = collection[~np.isin(collection.labels, spec["without"])]
-    if name is None and "images_per_class" in spec:
-        order = np.random.RandomState(spec.get("seed", 0)).permutation(len(collection))
-        chosen = [order[collection.labels[order] == c][: spec["images_per_class"]] for c in collection.classes]
-        collection = collection[np.sort(np.concatenate(chosen))]
-    return collection
-
-
-def file_contents(paths: Sequence[str]) -> str:
-    """A digest of the bytes of files."""
-    digest: str = joblib.hash([content_digest(path) for path in paths])
-    return digest
-
-
-def describe_runs(
-    images: Collection, pipelines: dict[str, Pipeline], progress: Callable[[str], None]
-) -> dict[str, Any]:
-    """All images as each of the pipelines takes them; those with equal features share them."""
-    described: dict[str, Any] = {}
-    found = {}
-    for name, pipeline in pipelines.items():
-        key = joblib.hash(pipeline["features"])
-        if key not in described:
-            progress(f"describing {len(images)} images")
-            described[key] = images.describe(pipeline["features"], on_error="raise").bags
-        found[name] = described[key]
-    return found
-
 
 def branch_prefixes(pipeline: Pipeline) -> list[str]:
-    """Where a setting belongs: to the pipeline, or to every branch of one on several features."""
+    """Prefixes of settings: none, or one for each branch of a pipeline on several features."""
     branches = getattr(pipeline[-1], "branches", None)
     return [""] if branches is None else [f"classifier__{name}__" for name, _ in branches]
 
@@ -141,20 +87,8 @@ def _classifier(run: dict[str, Any]) -> tuple[str, Any]:
     return "classifier", CLASSIFIERS[name]()
 
 
-def check_runs(runs: list[dict[str, Any]], shared: dict[str, Any]) -> None:
-    """Raise unless every run's recipe can be made and every shared setting is a parameter of one of them."""
-    known: set[str] = set()
-    for run in runs:
-        pipeline = run_pipeline(run, shared)
-        params = pipeline.get_params(deep=True)
-        known |= {name.removeprefix(prefix) for prefix in branch_prefixes(pipeline) for name in params}
-    unknown = [name for name in shared if name.replace(".", "__") not in known]
-    if unknown and runs:
-        raise ExperimentError(f"no run has a parameter {unknown[0]!r} for the settings of all runs")
-
-
 def whole_images(statistics: Any) -> Any:
-    """Of a pyramid's statistics those of its first cell, the whole image: they need not be collected again."""
+    """Statistics of the first cell of a pyramid, the whole image, without collecting them again."""
     first = {name: values[:, :1] for name, values in statistics.arrays().items()}
     return replace(statistics, **first)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
+from patchbag.experiments.experiment import Experiment, Row, make_row
 from patchbag.experiments.files import study
-from patchbag.experiments.tables import Journal, Row, Tell, make_row
 
 # fine enough that sums over it are integrals to ten digits
 GRID = np.linspace(-16, 16, 64_001)
@@ -29,7 +28,7 @@ def _density(means: list[float]) -> np.ndarray:
 
 
 @study("toy")
-def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def toy_example(experiment: Experiment) -> list[Row]:
     r"""liu2010 §5.2: q = ½N(2, 1) + ½N(−2, 1) beside its halves p1, p2 and the shifted p3(δ).
 
     δ at which p3 is as far from q as p1 is, by numerical integration; and the mixture weights of q over the three.
@@ -67,7 +66,7 @@ def toy_example(spec: dict[str, Any], data: Path | None, progress: Tell, journal
 
 
 @study("discount")
-def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def discount_curves(experiment: Experiment) -> list[Row]:
     """cinbis2012 figure 5: how far ψ(α + n), rescaled to [0, 1], is from √n, for n up to 100."""
     from patchbag.encodings.polya import discount_curve
 
@@ -83,7 +82,7 @@ def discount_curves(spec: dict[str, Any], data: Path | None, progress: Tell, jou
 
 
 @study("eigenfunctions")
-def eigenfunctions(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def eigenfunctions(experiment: Experiment) -> list[Row]:
     """liu2010 figure 7.1: functions of 2uv/(u + v) learned at 128 points regularly spaced in [0, 1]."""
     from patchbag.embeddings.eigenfunctions import KERNELS, beginning, nystroem, top_eigenpairs
 
@@ -106,7 +105,7 @@ def eigenfunctions(spec: dict[str, Any], data: Path | None, progress: Tell, jour
 
 
 @study("mixture-cost")
-def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def mixture_cost(experiment: Experiment) -> list[Row]:
     """liu2010 §4.3.2.4: milliseconds per image, microseconds per pair, 128 Gaussians × 50-D."""
     from patchbag import Bags, UniversalMixture
     from patchbag.mixture.adaptation import MAPAdaptation
@@ -116,7 +115,7 @@ def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell, journa
     rng = np.random.default_rng(0)
     bags = Bags(rng.normal(size=(60_000, 50)).astype(np.float32), np.arange(0, 60_001, 1000))
     mixture = UniversalMixture(128, max_iter=3).fit(bags)
-    progress("statistics and adaptation")
+    experiment.progress("statistics and adaptation")
 
     def clock(function: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
         result = function()
@@ -135,18 +134,18 @@ def mixture_cost(spec: dict[str, Any], data: Path | None, progress: Tell, journa
         make_row("MAP adaptation of an image in all, ms", 1e3 * (seconds + more) / 60, 15.0),
     ]
     many = adapted[np.arange(600) % 60]
-    progress("kernels")
+    experiment.progress("kernels")
     for name, kernel, published in (("symmetric KL", symmetric_kl, 80.0), ("PPK", product_kernel, 400.0)):
         seconds, _ = clock(partial(kernel, many, many))
-        rows.append(make_row(f"one-to-one {name}, µs a pair", 1e6 * seconds / 600**2, published))
-    progress("one-to-many kernels and maximum likelihood")
+        rows.append(make_row(f"one-to-one {name}, µs per pair", 1e6 * seconds / 600**2, published))
+    experiment.progress("one-to-many kernels and maximum likelihood")
     few = adapted[:20]
     for name, kernel in (
         ("symmetric KL (matched)", partial(symmetric_kl, few, few, "matched")),
         ("PPK", partial(product_kernel, few, few, matching="one-to-many")),
     ):
         seconds, _ = clock(kernel, 1)
-        rows.append(make_row(f"one-to-many {name}, µs a pair", 1e6 * seconds / 20**2))
+        rows.append(make_row(f"one-to-many {name}, µs per pair", 1e6 * seconds / 20**2))
     seconds, _ = clock(partial(maximum_likelihood, bags[:8], UniversalMixture(128)), 1)
     rows.append(make_row("maximum likelihood of an image, ms", 1e3 * seconds / 8, 430.0))
     return rows

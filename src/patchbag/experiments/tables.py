@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import joblib
@@ -18,18 +17,14 @@ from sklearn.svm import SVC
 
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.multilabel import MultilabelSVM
-from patchbag.evaluation import Evaluation, compare
+from patchbag.collection import open_collection
+from patchbag.evaluation import Evaluation, compare, evaluate
+from patchbag.experiments.experiment import Experiment, Row, make_row
 from patchbag.experiments.files import ExperimentError, study
-from patchbag.experiments.kernels import kernels_of
-from patchbag.experiments.runs import check_runs, data_folder, describe_runs, expand_runs, open_data, run_pipeline
-from patchbag.protocol import PerClassSplit
+from patchbag.experiments.kernels import kernel_branches, kernels_of
+from patchbag.experiments.runs import run_pipeline
 from patchbag.runtime import runtime_context
-from patchbag.similarity.union import KernelUnion
 from patchbag.voc import open_voc
-
-Row = dict[str, Any]
-Tell = Callable[[str], None]
-Journal = MutableMapping[str, Any]
 
 # the paper's process; only the class is asked for, so that nothing is calibrated
 PLAIN: dict[str, Any] = {"repair": True, "level": 0.0, "calibrate": False}
@@ -44,13 +39,6 @@ GP = sorted(GaussianProcessClassifier().get_params())
 PARAMETERS = {"gp": GP, "gp-classwise": GP, "svm": sorted(SVC().get_params()), "nn": []}
 
 
-def make_row(name: str, values: Any, published: float | None = None, **more: Any) -> Row:
-    """A figure, or the mean and the standard deviation of several."""
-    several = np.atleast_1d(np.asarray(values, dtype=float))
-    spread = float(several.std(ddof=1)) if len(several) > 1 else 0.0
-    return {"name": name, "mean": float(several.mean()), "std": spread, "published": published, **more}
-
-
 def row_of(run: dict[str, Any], result: Evaluation, **more: Any) -> Row:
     """A run's figures in percent, beside the published one."""
     accuracies = [100 * split.accuracy for split in result.splits]
@@ -59,54 +47,68 @@ def row_of(run: dict[str, Any], result: Evaluation, **more: Any) -> Row:
 
 
 @study("evaluate", "data run", each="name recipe")
-def recipe_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def recipe_table(experiment: Experiment) -> list[Row]:
     """Recipes over random splits; what several runs have in common is computed once."""
-    runs = expand_runs(spec)
-    shared, seed = spec.get("settings", {}), spec.get("seed", 0)
-    check_runs(runs, shared)
-    collection = open_data(spec, data)
-    others = {name: open_data(spec, data, name) for name in {run["universal"] for run in runs if "universal" in run}}
-    pipelines = {run["name"]: run_pipeline(run, shared) for run in runs}
-    X = describe_runs(collection, pipelines, progress)
-    foreign: dict[str, Any] = {}
-    counted: dict[str, Any] = {}
+    spec, runs = experiment.spec, experiment.runs
+    pipelines = experiment.pipelines()
+    others = {
+        name: open_collection(experiment.folder(name)).labelled()
+        for name in {run["universal"] for run in runs if "universal" in run}
+    }
+    X = experiment.describe(pipelines)
+    universal: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     for run in runs:
+        if "universal" not in run:
+            continue
         pipeline = pipelines[run["name"]]
-        if "universal" in run:
-            key = joblib.hash((run["universal"], pipeline["features"], pipeline["statistics"]))
-            if key not in foreign:
-                progress(f"universal model from {run['universal']}")
-                bags = others[run["universal"]].describe(pipeline["features"], on_error="raise").bags
-                with runtime_context(seed=seed):
-                    foreign[key] = pipeline["statistics"].fit(bags)
-            if not foreign[key].moments and not run.get("whole"):  # counts, few enough to be there for all splits
-                if key not in counted:
-                    progress(f"words of {len(collection)} images")
-                    counted[key] = foreign[key].transform(X[run["name"]])
-                X[run["name"]] = counted[key]
-                pipelines[run["name"]] = Pipeline(pipeline.steps[2:])
-            else:
-                pipeline.set_params(statistics=FrozenEstimator(foreign[key]))
-    options: dict[str, Any] = {"seed": seed, "probabilities": False, "journal": journal, "progress": progress}
-    options["pool"] = spec.get("pool", False)
+        key = joblib.hash((run["universal"], pipeline["features"], pipeline["statistics"]))
+        if key not in universal:
+            experiment.progress(f"universal model from {run['universal']}")
+            bags = others[run["universal"]].describe(pipeline["features"], on_error="raise").bags
+            with runtime_context(seed=experiment.seed):
+                universal[key] = pipeline["statistics"].fit(bags)
+        if not universal[key].moments and not run.get("whole"):  # counts, few enough to be there for all splits
+            if key not in counts:
+                experiment.progress(f"words of {len(experiment.images)} images")
+                counts[key] = universal[key].transform(X[run["name"]])
+            X[run["name"]] = counts[key]
+            pipelines[run["name"]] = Pipeline(pipeline.steps[2:])
+        else:
+            pipeline.set_params(statistics=FrozenEstimator(universal[key]))
     results: dict[str, Evaluation] = {}
     sizes = [run.get("train_per_class", spec.get("train_per_class")) for run in runs]
     for size in dict.fromkeys(sizes):
-        cv: Any = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=seed)
-        if size is not None:
-            cv = PerClassSplit(size, spec.get("test_per_class"), spec["splits"], seed)
+        folds = StratifiedKFold(spec.get("folds", 2), shuffle=True, random_state=experiment.seed)
         chosen = {run["name"]: pipelines[run["name"]] for run, own in zip(runs, sizes) if own == size}
-        results |= compare(chosen, X, collection.labels, cv=cv, **options)
+        cv = folds if size is None else experiment.splitter(size)
+        results |= evaluations(experiment, chosen, X, cv=cv, pool=spec.get("pool", False))
     found = [(run, results[run["name"]]) for run in runs]
     if spec.get("plot") != "confusion":
         return [row_of(run, result) for run, result in found]
     return [row_of(run, result, confusion=result.confusion.tolist(), classes=result.classes) for run, result in found]
 
 
+def evaluations(
+    experiment: Experiment, models: dict[str, Any], X: Any, cv: Any, pool: bool = False
+) -> dict[str, Evaluation]:
+    """Evaluations of models; only the class is asked for."""
+    return compare(
+        models,
+        X,
+        experiment.images.labels,
+        cv=cv,
+        seed=experiment.seed,
+        probabilities=False,
+        pool=pool,
+        journal=experiment.journal,
+        progress=experiment.progress,
+    )
+
+
 def check_kernel_runs(spec: dict[str, Any]) -> None:
-    """Raise unless the runs name kernels, classifiers and settings that there are: before images are described."""
-    kernel = run_pipeline(spec, {}).steps[-2][1]
-    known = [name for name, _ in kernel.chosen()] if isinstance(kernel, KernelUnion) else [spec["recipe"]]
+    """Raise ExperimentError where a run names an unknown kernel, classifier or setting."""
+    _, known = kernel_branches(spec)
     for run in spec.get("run", []):
         where = f"{spec['name']}, run {run['name']!r}"
         unknown = [name for name in run.get("kernels", []) if name not in known]
@@ -124,50 +126,47 @@ def check_kernel_runs(spec: dict[str, Any]) -> None:
 
 
 @study("kernels", "data recipe run", each="name")
-def kernel_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def kernel_table(experiment: Experiment) -> list[Row]:
     """kapoor2010 table 2 and figures 3 to 7: classifiers and combinations on kernel matrices that are made once.
 
     ``over = { train_per_class = [2, 15] }`` in a run repeats it for these numbers of labels per class.
     """
-    check_kernel_runs(spec)
-    kernels, labels = kernels_of(spec, data, progress)
-    seed = spec.get("seed", 0)
+    check_kernel_runs(experiment.spec)
+    kernels = kernels_of(experiment)
     rows = []
-    for run in expand_runs(spec):
+    for run in experiment.runs:
         names, classifier = list(run.get("kernels", kernels)), run.get("classifier", "gp")
         X = np.stack([kernels[name] for name in names], axis=2)
         if classifier in ("svm", "nn"):
             X = X.mean(axis=2)
         if classifier == "nn":
             X = X.max() - X  # the nearest is the most similar
-        size = run.get("train_per_class", spec.get("train_per_class", 15))
-        cv = PerClassSplit(size, spec.get("test_per_class"), spec["splits"], seed)
-        models = {run["name"]: CLASSIFIERS[classifier](**run.get("settings", {}))}
-        options: dict[str, Any] = {"seed": seed, "probabilities": False, "journal": journal, "progress": progress}
-        result = compare(models, X, labels, cv=cv, **options)[run["name"]]
+        cv = experiment.splitter(run.get("train_per_class", experiment.spec.get("train_per_class", 15)))
+        model = CLASSIFIERS[classifier](**run.get("settings", {}))
+        result = evaluations(experiment, {run["name"]: model}, X, cv=cv)[run["name"]]
         weights = [split.weights for split in result.splits]
         rows.append(row_of(run, result, kernels=names, weights=weights if weights[0] is not None else None))
-        rows[-1]["x"] = size
+        rows[-1]["x"] = cv.train_per_class
     return rows
 
 
 @study("voc", "data run", each="name recipe")
-def voc_table(spec: dict[str, Any], data: Path | None, progress: Tell, journal: Journal) -> list[Row]:
+def voc_table(experiment: Experiment) -> list[Row]:
     """liu2010 §4.3.2, cinbis2012 tables 1 and 2: mean average precision on VOC 2007, trainval against test."""
-    images = open_voc(data_folder(data) / spec["data"])
+    images = open_voc(experiment.folder(experiment.spec["data"]))
     train, test = (np.flatnonzero(np.isin(images.parts, parts)) for parts in (["train", "val"], ["test"]))
     rows = []
-    for run in expand_runs(spec):
-        pipeline = run_pipeline(run, spec.get("settings", {}))
+    for run in experiment.runs:
+        pipeline = run_pipeline(run, experiment.spec.get("settings", {}))
         machines = MultilabelSVM(validation=images.parts[train] == "val")
         if isinstance(run.get("features"), list):  # the scores of the branches are averaged
             for _, branch in pipeline["classifier"].branches:
                 branch.steps[-1] = ("classifier", machines)
         else:
             pipeline.steps[-1] = ("classifier", machines)
-        options: dict[str, Any] = {"journal": journal, "progress": progress}
-        result = compare({run["name"]: pipeline}, images.paths, images.truth, cv=[(train, test)], **options)
-        found = result[run["name"]].splits[0].per_class
+        options: dict[str, Any] = {"journal": experiment.journal, "progress": experiment.progress}
+        result = evaluate(pipeline, images.paths, images.truth, cv=[(train, test)], **options)
+        found = result.splits[0].per_class
         named = {name: 100 * found[str(i)] for i, name in enumerate(images.classes)}
-        rows.append(row_of(run, result[run["name"]], classes=named))
+        rows.append(row_of(run, result, classes=named))
     return rows

@@ -71,7 +71,7 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
         return self
 
     def transform(self, X: Any) -> Channels:
-        """``Channels`` with one ``Bags`` a feature; channels that were made before are returned as they are."""
+        """``Channels`` with one ``Bags`` per feature; channels that were made before are returned as they are."""
         if isinstance(X, Channels):
             return X
         return Channels({name: feature.transform(X) for name, feature in self.chosen()})

@@ -22,7 +22,7 @@ the point, where the blur is narrow, a few samples are much larger than all othe
 Feature points are edge points: drawn at random in proportion to the edge energy, at least ``spacing`` pixels from one
 another, from those above ``threshold`` times the strongest.  The draw is seeded for each image by ``random_state``.
 
-Wide blurs are made on a coarser grid, so that a ring takes some 50 products a pixel and channel at most.
+Wide blurs are made on a coarser grid, so that a ring takes some 50 products per pixel and channel at most.
 
 Deviations: Berg & Malik use the output of a boundary detector as S, and sparser channels work better with it;
 kapoor2010 was given its GB kernels by others, who do not state their sampling.  Ours was tried on every fifth class of
@@ -168,7 +168,7 @@ class GeometricBlur(FeatureExtractor):
 
     Parameters
     ----------
-    n_points : at most so many points an image
+    n_points : at most so many points per image
     spacing : smallest distance between two points, in pixels
     threshold : edge energy, as a share of the strongest, under which a pixel is no edge
     n_orientations : channels

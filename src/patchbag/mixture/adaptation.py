@@ -24,7 +24,7 @@ the universal model that §4.3.2.2 speaks of; we put the universal weight there 
 ``weight_prior="uniform"``.  The poster's M-step for the universal variance misses the division of the first term that
 the thesis has right (4.5).
 
-Cost: a few passes over N × D numbers an image, beyond the statistics.
+Cost: a few passes over N × D numbers per image, beyond the statistics.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WEIGHT_TOLERANCE = 1e-3
 @storable
 @dataclass(frozen=True, repr=False)
 class Mixtures(Records):
-    """n Gaussian mixtures with diagonal covariances: one an image, all with K components in D dimensions.
+    """n Gaussian mixtures with diagonal covariances: one per image, all with K components in D dimensions.
 
     ``weights (n, K)``, ``means (n, K, D)``, ``variances (n, K, D)``; ``universal`` is the model they were adapted from.
     ``corresponding`` is False where component i of one image has nothing to do with component i of another.

@@ -6,8 +6,7 @@ split by Bregman 2-means++: one seed is a random point, the other is drawn with 
 divergence from the first (3.7–3.8); points go to the nearer seed.  ``n_iter`` Lloyd iterations may follow; the paper
 needs none.  A node has two children, or more, up to ``branching`` (algorithm 1): children are split further, widest
 first, as long as the Anderson–Darling test refuses that their points, projected on the line through the centroids of
-the would-be halves, are normally distributed.  Nodes with at most ``leaf_size`` points, or whose ball has a radius of
-at most ``radius``, are leaves.
+the would-be halves, are normally distributed.  Nodes with at most ``leaf_size`` points are leaves.
 
 Cost of one level: one product of all points with the difference of the seeds' φ, which says which of the two is
 nearer, and one with centroids; each iteration is one more, and a mean.
@@ -29,7 +28,7 @@ import numpy as np
 from numba import njit
 
 from patchbag.neighbors.forms import Points
-from patchbag.neighbors.trees import Tree, as_query, make_tree, mean_row, measure, node_means, products, swap
+from patchbag.neighbors.trees import Tree, as_query, make_tree, mean_row, node_means, products, swap
 
 SAMPLE = 512
 # of A²* at the significance 0.0001 of the paper's reference (Hamerly & Elkan 2003)
@@ -134,13 +133,7 @@ def _is_one_cluster(vectors: Any, start: int, middle: int, stop: int) -> bool:  
 
 
 @njit(cache=True, nogil=True)
-def _radius(space: Any, vectors: Any, bias: Any, start: int, stop: int, out: Any) -> float:
-    measure(space, vectors, bias, start, stop, mean_row(vectors, start, stop), out)
-    return out[start:stop].max()
-
-
-@njit(cache=True, nogil=True)
-def _grow(space: Any, vectors: Any, bias: Any, order: Any, leaf_size: int, branching: int, n_iter: int, radius: float,
+def _grow(space: Any, vectors: Any, bias: Any, order: Any, leaf_size: int, branching: int, n_iter: int,
           seed: int) -> Any:  # pragma: no cover - compiled  # fmt: skip
     """Reorder the points; start, stop, first child and number of children of all nodes, children after parents."""
     np.random.seed(seed)  # noqa: NPY002 - Numba's own state
@@ -154,7 +147,7 @@ def _grow(space: Any, vectors: Any, bias: Any, order: Any, leaf_size: int, branc
     while at < count:
         start, stop = nodes[0, at], nodes[1, at]
         size = stop - start
-        if size > leaf_size and not (radius > 0 and _radius(space, vectors, bias, start, stop, scores) <= radius):
+        if size > leaf_size:
             middle = two_means(space, vectors, bias, order, start, stop, n_iter, scores)
             cuts[0] = start, middle
             cuts[1] = middle, stop
@@ -194,7 +187,6 @@ def grow_ball_tree(
     leaf_size: int = 50,
     branching: int = 4,
     n_iter: int = 0,
-    radius: float = 0.0,
     relocate: bool = True,
     random_state: np.random.RandomState,
 ) -> Tree:
@@ -202,7 +194,7 @@ def grow_ball_tree(
     vectors, bias = points.vectors.copy(), points.bias.copy()
     order = np.arange(len(points))
     space = points.space
-    nodes = _grow(space, vectors, bias, order, leaf_size, branching, n_iter, radius, random_state.randint(2**31))
+    nodes = _grow(space, vectors, bias, order, leaf_size, branching, n_iter, random_state.randint(2**31))
     psi = np.empty((nodes.shape[1], vectors.shape[1]))
     node_means(vectors, nodes, psi)
     tree = make_tree(points, space, vectors, bias, order, nodes, psi)

@@ -20,7 +20,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from patchbag.neighbors.brute import rank, search_brute
+from patchbag.neighbors.brute import rank
 from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.graph import EXPANDED, Graph, insert, score
 from patchbag.neighbors.tree_search import Added, Found, dequeue, enqueue, search_in_blocks
@@ -166,21 +166,13 @@ def search_graph(
     The statistics are divergences computed, of points and of centres, and leaves begun in.  Queries that find less than
     k points, where many were taken out, are answered by products.
     """
-    known = max(beam, k), max_leaves or LEAVES, len(points) if covered is None else covered
-    return search_in_blocks(partial(_search_block, points, tree, graph, k, *known), queries, n_jobs)
+    look = partial(_look, points, tree, graph, max(beam, k), max_leaves or LEAVES)
+    return search_in_blocks(look, points, tree, queries, k, covered, n_jobs)
 
 
-def _search_block(
-    points: Points, tree: Tree, graph: Graph, k: int, beam: int, n_leaves: int, covered: int, queries: Queries
-) -> Found:
-    m, form = queries.size, points.form
-    distances, neighbors = np.empty((m, k)), np.empty((m, k), np.int64)
-    stats = np.empty((m, 2), np.int64)
-    added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
-    assert form.inner.code is not None
-    graph_neighbors(tree, graph, added, form.inner.code, form.mixing, points.rows, queries, beam, n_leaves, distances,
-                    neighbors, stats)  # fmt: skip
-    for i in np.flatnonzero(stats[:, 0] < 0).tolist():
-        distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
-        stats[i] = len(points), tree.n_leaves
-    return np.maximum(distances, 0), neighbors, stats
+def _look(
+    points: Points, tree: Tree, graph: Graph, beam: int, n_leaves: int, added: Added, queries: Queries, *found: Any
+) -> None:
+    lens = points.lens
+    graph_neighbors(tree, graph, added, lens.code, lens.mixing, points.rows, queries, beam, n_leaves,
+                    *found)  # fmt: skip

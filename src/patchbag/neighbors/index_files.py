@@ -6,7 +6,6 @@ Compiled loops index with these arrays, so that what a folder holds is checked a
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.array_files import open_arrays, save_arrays
+from patchbag.array_files import open_arrays, read_manifest, save_arrays
 from patchbag.declared import Choice, Declared, Many, check_declared, floats, integer, integers, real, size
 
 FORMAT = "patchbag-neighbors"
@@ -86,14 +85,7 @@ def save_index(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], m
 def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays, mapped from disk, and manifest of an index; ValueError says what is wrong with any other folder."""
     path = Path(path)
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a folder written by BregmanNeighbors.save (no readable {MANIFEST})") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a folder written by BregmanNeighbors.save ({MANIFEST} is of something else)")
-    if manifest.get("version") != VERSION:
-        raise ValueError(f"{path} has index format version {manifest.get('version')}, this patchbag reads {VERSION}")
+    manifest = read_manifest(path, MANIFEST, "BregmanNeighbors.save", FORMAT, (VERSION,))
     files = manifest.get("files", {name: f"{name}.npy" for name in manifest.get("arrays", [])})
     # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones.  Slices of memmap
     # objects take as long as a search, those of plain arrays over the same memory do not

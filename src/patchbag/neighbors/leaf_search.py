@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.brute import ROOM, rank, search_brute
+from patchbag.neighbors.brute import ROOM, rank
 from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.tree_search import Added, Found, gradient_of, left_out, scan, search_in_blocks
 from patchbag.neighbors.trees import Tree, products
@@ -204,19 +204,11 @@ def search_leaves(
     Points from ``covered`` on are in no leaf (default: all are in leaves).  The statistics are divergences computed, of
     points, of centres, by bounds and on geodesics, and leaves opened.
     """
-    search = partial(_search_block, points, tree, leaves, k, len(points) if covered is None else covered)
-    return search_in_blocks(search, queries, n_jobs)
+    look = partial(_look, points, tree, leaves, min(2 * k + ROOM, len(points)))
+    return search_in_blocks(look, points, tree, queries, k, covered, n_jobs)
 
 
-def _search_block(points: Points, tree: Tree, leaves: Leaves, k: int, covered: int, queries: Queries) -> Found:
-    m, form = queries.size, points.form
-    distances, neighbors = np.empty((m, k)), np.empty((m, k), np.int64)
-    stats = np.empty((m, 2), np.int64)
-    added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
-    assert form.inner.code is not None
-    leaf_neighbors(points.space, tree, leaves, added, form.inner.code, form.mixing, points.rows, form.excess, queries,
-                   min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
-    for i in np.flatnonzero(stats[:, 0] < 0).tolist():
-        distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
-        stats[i] = len(points), len(leaves.node)
-    return np.maximum(distances, 0), neighbors, stats
+def _look(points: Points, tree: Tree, leaves: Leaves, room: int, added: Added, queries: Queries, *found: Any) -> None:
+    lens = points.lens
+    leaf_neighbors(points.space, tree, leaves, added, lens.code, lens.mixing, points.rows, points.form.excess, queries,
+                   room, *found)  # fmt: skip

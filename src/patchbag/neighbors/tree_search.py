@@ -198,14 +198,34 @@ def tree_neighbors(space: Any, tree: Any, added: Any, code: int, mixing: float, 
              distances[i], neighbors[i])  # fmt: skip
 
 
-def search_in_blocks(search: Callable[[Queries], Found], queries: Queries, n_jobs: int | None) -> Found:
-    """Divergences, indices and statistics of all queries, on the workers of the context."""
+def search_in_blocks(
+    look: Callable[..., None], points: Points, tree: Tree, queries: Queries, k: int, covered: int | None, n_jobs: Any
+) -> Found:
+    """Divergences, indices and statistics of all queries, on the workers of the context.
+
+    ``look(added, queries, distances, neighbors, stats)`` is a compiled loop; queries that it has no room for, of which
+    it says so by statistics of -1, are answered by products.
+    """
+    search = partial(_search_block, look, points, tree, k, len(points) if covered is None else covered)
     if queries.size <= ROWS:  # no BLAS in it, so that there is nothing to hold to one thread
         return search(queries)
     jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
     parts = list(parallel_map(search, jobs, n_jobs))
     distances, neighbors, stats = (np.vstack(some) for some in zip(*parts))
     return distances, neighbors, stats
+
+
+def _search_block(
+    look: Callable[..., None], points: Points, tree: Tree, k: int, covered: int, queries: Queries
+) -> Found:
+    distances, neighbors = np.empty((queries.size, k)), np.empty((queries.size, k), np.int64)
+    stats = np.empty((queries.size, 2), np.int64)
+    added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
+    look(added, queries, distances, neighbors, stats)
+    for i in np.flatnonzero(stats[:, 0] < 0).tolist():
+        distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
+        stats[i] = len(points), tree.n_leaves
+    return np.maximum(distances, 0), neighbors, stats
 
 
 def search_tree(
@@ -231,19 +251,11 @@ def search_tree(
     The statistics are the divergences that were computed (of points, centres and points on geodesics) and the leaves
     that were opened.
     """
-    search = partial(_search_block, points, tree, k, max_leaves or 0, len(points) if covered is None else covered)
-    return search_in_blocks(search, queries, n_jobs)
+    look = partial(_look, points, tree, max_leaves or 0, min(2 * k + ROOM, len(points)))
+    return search_in_blocks(look, points, tree, queries, k, covered, n_jobs)
 
 
-def _search_block(points: Points, tree: Tree, k: int, max_leaves: int, covered: int, queries: Queries) -> Found:
-    m, form = queries.size, points.form
-    distances, neighbors = np.empty((m, k)), np.empty((m, k), np.int64)
-    stats = np.empty((m, 2), np.int64)
-    added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
-    assert form.inner.code is not None
-    tree_neighbors(points.space, tree, added, form.inner.code, form.mixing, points.rows, form.excess, queries,
-                   max_leaves, min(2 * k + ROOM, len(points)), distances, neighbors, stats)  # fmt: skip
-    for i in np.flatnonzero(stats[:, 0] < 0).tolist():
-        distances[i], neighbors[i] = search_brute(points, queries.part(slice(i, i + 1)), k)
-        stats[i] = len(points), tree.n_leaves
-    return np.maximum(distances, 0), neighbors, stats
+def _look(points: Points, tree: Tree, max_leaves: int, room: int, added: Added, queries: Queries, *found: Any) -> None:
+    lens = points.lens
+    tree_neighbors(points.space, tree, added, lens.code, lens.mixing, points.rows, points.form.excess, queries,
+                   max_leaves, room, *found)  # fmt: skip

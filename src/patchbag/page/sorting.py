@@ -8,6 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
+from patchbag.collection.folder import free_name
+
 OUT = ".patchbag/out"
 
 
@@ -36,12 +38,8 @@ def targets(names: dict[int, str], classes: dict[int, str], taken: set[str]) -> 
     """Where each image goes: the folder of its class, under a new name where the old one is taken."""
     found: dict[int, str] = {}
     for image, name in names.items():
-        stem, ending = os.path.splitext(os.path.basename(name))
-        target, number = f"{classes[image]}/{stem}{ending}", 1
-        while target in taken:
-            target, number = f"{classes[image]}/{stem}-{number}{ending}", number + 1
-        taken.add(target)
-        found[image] = target
+        found[image] = free_name(f"{classes[image]}/{os.path.basename(name)}", taken.__contains__)
+        taken.add(found[image])
     return found
 
 

@@ -121,7 +121,7 @@ class CompressedVectors:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> CompressedVectors | None:
-        """Those of the file of an index, where it has them."""
+        """Codes from the arrays of an index file; None where it has none."""
         return cls(*(arrays[name] for name in NAMES)) if all(name in arrays for name in NAMES) else None
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -157,7 +157,7 @@ class CompressedVectors:
         return codes[:, ::2] | codes[:, 1::2] << 4, np.where(squares > 0, squares / np.where(along > 0, along, 1), 0)
 
     def estimate(self, query: np.ndarray) -> np.ndarray:
-        """Inner products (n,) of all vectors with ``query (D,)``, float32, nearly."""
+        """Approximate inner products (n,) of all vectors with ``query (D,)``, float32."""
         y = np.asarray(query, np.float32) @ self.rotation
         unit = max(float(np.abs(y).max()), 1e-30) / 127
         rounded = np.rint(y / unit).astype(np.int16)
@@ -167,7 +167,7 @@ class CompressedVectors:
         return (sums.reshape(-1)[: len(self)] - np.float32(centre)) * (self.scales * np.float32(unit))
 
     def search(self, query: np.ndarray, vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the n vectors with the largest products, largest first, and these; ``vectors`` are read at few rows.
+        """Rows of the n vectors with the largest products, and the products, largest first; few ``vectors`` are read.
 
         >>> x = np.eye(4, dtype=np.float32)
         >>> CompressedVectors.fit(x).search(x[2], x, 1)

@@ -23,7 +23,7 @@ HUB = 10
 
 
 def diffuse(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """What of the query's weight reaches each of its candidates ``vectors (n, d)`` of unit length, (n,), at most 1."""
+    """How much of the query's weight reaches each candidate: (n,), at most 1, for ``vectors (n, d)`` of unit length."""
     everything = np.vstack([query[None], vectors]).astype(np.float64)
     cosines = np.maximum(everything @ everything.T, 0.0)
     np.fill_diagonal(cosines, 0.0)

@@ -40,7 +40,7 @@ LARGE = 200_000  # images: below, all products take less time from the shell tha
 
 
 class Changes(NamedTuple):
-    """What an update has found: numbers of images that were described, that only changed their name, that are gone."""
+    """Result of an update: numbers of images described, renamed and gone, and whether models were learned anew."""
 
     new: int = 0
     moved: int = 0
@@ -116,7 +116,7 @@ class FolderIndex:
 
     @cached_property
     def _rows(self) -> dict[bytes, int]:
-        """Where the bytes of a file are in the index."""
+        """Row of the index by digest of the file."""
         return {digest: row for row, digest in reversed([*enumerate(self.digests)])}
 
     def update(self, progress: Progress | None = None) -> Self:
@@ -199,7 +199,7 @@ class FolderIndex:
         return changes
 
     def _compresses(self, n: int) -> bool:
-        """Whether an index of n images has codes: as asked; else what has them keeps them."""
+        """Whether an index of n images is to have codes: as asked for, else if it is large or has them already."""
         large = n >= LARGE and self.representation.metric == "cosine"
         return (large or self.compressed is not None) if self.compress is None else self.compress
 

@@ -32,6 +32,8 @@ from patchbag.search.folder_index import FolderIndex
 from patchbag.search.ranking import compare, nearest
 from patchbag.search.ranking import expand as expanded
 
+PRESELECTED = 50  # images that sets of patches are compared with, after a sample of them has ranked all
+
 
 class Match(NamedTuple):
     """An image that was found, by its path, and how far it is from the query; by angles 0 for the same, at most 2.
@@ -148,16 +150,17 @@ class SearchIndex(FolderIndex):
     def _by_patches(
         self, query: np.ndarray, described: Described, top: int, own: list[int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        from patchbag.search.patches import patch_distances
+        from patchbag.similarity.smp import two_step_divergences
 
         distances = np.full(len(self), np.inf)  # a file can have gone meanwhile
-        distances[described.kept] = patch_distances(query, list(described.parts[0]), top + len(own))
+        near = max(PRESELECTED, 2 * (top + len(own)))
+        distances[described.kept] = two_step_divergences(query, list(described.parts[0]), near)[0]
         distances[own] = np.inf
         rows = nearest(distances, top)
         return rows, distances[rows]
 
     def _expanded(self, query: np.ndarray, rows: np.ndarray, distances: np.ndarray, image: Any) -> np.ndarray:
-        """The query with what was found for it; of that only what is verified, where the query's image is given."""
+        """The query expanded by its results; only by verified ones where the query's image is given."""
         if image is not None:
             from patchbag.search.verification import LEAST, count_matches
 
@@ -181,7 +184,7 @@ class SearchIndex(FolderIndex):
         return [int(row) for row in np.flatnonzero(equal)]
 
     def _itself(self, image: Any, same: list[int]) -> list[int]:
-        """Of these rows those that are this very file."""
+        """Those of the rows that are the query's own file."""
         if not isinstance(image, str | os.PathLike):
             return []
         return [row for row in same if os.path.samefile(image, os.path.join(self.folder, self.names[row]))]

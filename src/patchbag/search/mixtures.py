@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-DIMENSION = 50
-COMPONENTS = 64
+DIMENSION = 50  # of ``stages.adapted_mixtures``
 ROWS = 1024
 
 

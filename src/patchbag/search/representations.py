@@ -52,42 +52,23 @@ class Representation:
             raise ValueError(f"images by {self.name!r} have no angles for diffusion or expansion to follow")
 
 
-def _fisher(components: int, dimension: int) -> Callable[[], Steps]:
-    def steps() -> Steps:
-        from patchbag.encodings.fisher import FisherVector
-        from patchbag.stages import PYRAMID, encoded, universal
+def _stage(name: str, *sizes: int, **named: int) -> Callable[[], Steps]:
+    """A function of :mod:`patchbag.stages` with these sizes, imported when it is first called."""
 
-        return encoded(universal(8, components, dimension, PYRAMID), FisherVector(), ["power", "l2"])
+    def steps() -> Steps:
+        from patchbag import stages
+
+        made: Steps = getattr(stages, name)(*sizes, **named)
+        return made
 
     return steps
 
 
-def _vlad() -> Steps:
-    from patchbag.encodings.normalize import Normalizer
-    from patchbag.encodings.vlad import VLAD
-    from patchbag.stages import universal
-
-    return [("statistics", universal(8, 64, 64)), ("encoding", VLAD()), ("normalize", Normalizer(["power", "l2"]))]
-
-
-def _mixtures() -> Steps:
-    from patchbag.search.mixtures import COMPONENTS, DIMENSION
-    from patchbag.stages import RELEVANCE, MAPAdaptation, universal
-
-    return [("statistics", universal(8, COMPONENTS, DIMENSION)), ("adaptation", MAPAdaptation(RELEVANCE))]
-
-
-def _words() -> Steps:
-    from patchbag.stages import words
-
-    return words()
-
-
 DEEP = Part("deep-pooled")
 AXES = 128
-SIFT = Part("sift", _fisher(64, 64), AXES)
-COLOR = Part("color", _fisher(64, 32), AXES)
-MIXTURES = Part("sift", _mixtures)
+SIFT = Part("sift", _stage("fisher", 64, 64), AXES)
+COLOR = Part("color", _stage("fisher", 64, 32), AXES)
+MIXTURES = Part("sift", _stage("adapted_mixtures", largest=64))
 
 REPRESENTATIONS: dict[str, Representation] = {
     one.name: one
@@ -98,11 +79,13 @@ REPRESENTATIONS: dict[str, Representation] = {
         ),
         Representation("sift", "gradients of patches: Fisher vectors", (SIFT,), diffuse=True),
         Representation("color", "colours of patches: Fisher vectors", (COLOR,), diffuse=True),
-        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _vlad, AXES),), diffuse=True),
+        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _stage("vlad"), AXES),), diffuse=True),
         Representation("smp", "multiscale patches: sets under KL by nearest neighbours", (Part("smp"),), "smp"),
         Representation("klk", "gradients of patches: adapted mixtures under KL", (MIXTURES,), "klk"),
         Representation("ppk", "gradients of patches: product kernel of adapted mixtures", (MIXTURES,), "ppk"),
-        Representation("words", "gradients of patches: histograms of words under KL", (Part("sift", _words),), "kl"),
+        Representation(
+            "words", "gradients of patches: histograms of words under KL", (Part("sift", _stage("words")),), "kl"
+        ),
     )
 }
 

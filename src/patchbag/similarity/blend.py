@@ -9,7 +9,7 @@ maximises the concave
 either to the end, by Newton's method kept inside a bracket, on the sign of the derivative, or by a few EM steps from ω
 = 1/2, which are :math:`\omega \leftarrow \omega + \omega (1 - \omega) f'(\omega) / \sum_i w_i`.
 
-Cost a pair and step: a division for each component, vectorised over tiles of pairs.
+Cost per pair and step: a division for each component, vectorised over tiles of pairs.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class InnerProductKernel(Kernel):
         vectors = X if lies_elsewhere(X) else np.asarray(X)
         xp = array_namespace(vectors)
         if vectors.ndim != 2 or not xp.isdtype(vectors.dtype, ("bool", "real floating", "integral")):
-            raise ValueError(f"expected one vector an image, (n, width), got shape {vectors.shape} of {vectors.dtype}")
+            raise ValueError(f"expected one vector per image, (n, width), got shape {vectors.shape} of {vectors.dtype}")
         if fitted and vectors.shape[1] != self.references_.shape[1]:
             raise ValueError(f"fitted on vectors of {self.references_.shape[1]} numbers, got {vectors.shape[1]}")
         vectors = vectors if xp.isdtype(vectors.dtype, "real floating") else xp.astype(vectors, xp.float64)

@@ -120,14 +120,22 @@ def sampled_divergences(
     return divergences_to(query[np.concatenate(rows)], references, scales, k)
 
 
+def two_step_divergences(
+    query: np.ndarray, references: Sequence[np.ndarray], n: int, k: int = 10, scales: Sequence[int] = ALL
+) -> tuple[np.ndarray, np.ndarray]:
+    """S of the n references that are best by a sample of some scales; infinite for others; and by the sample."""
+    sampled, found = sampled_divergences(query, references, scales, k), np.full(len(references), np.inf)
+    near = np.argsort(sampled, kind="stable")[:n]
+    found[near] = divergences_to(query, [references[i] for i in near], ALL, k)
+    return found, sampled
+
+
 def two_step_ranking(
     query: np.ndarray, references: Sequence[np.ndarray], n: int, k: int = 10, scales: Sequence[int] = ALL
 ) -> np.ndarray:
     """All references, most alike first: the n best by a sample of some scales in the order of S, then the others."""
-    first = np.argsort(sampled_divergences(query, references, scales, k), kind="stable")
-    chosen = first[:n]
-    again = np.argsort(divergences_to(query, [references[i] for i in chosen], ALL, k), kind="stable")
-    return np.concatenate([chosen[again], first[n:]])
+    found, sampled = two_step_divergences(query, references, n, k, scales)
+    return np.lexsort((sampled, found))
 
 
 @estimator

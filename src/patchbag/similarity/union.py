@@ -9,7 +9,7 @@ correspondences of geometric blur at edge points, ``K = sum_i alpha_i K_i`` (eq.
 * ``FeatureChannels`` describes images in several ways; an image is described once by each, however many kernels use it.
 * ``KernelUnion`` holds named branches, each a pipeline that ends in a kernel.  ``Channel("gb")`` as a branch's first
   step picks what the branch works on; a branch may also start with a feature extractor of its own and take images.
-* The result is an (n, n_ref, k) array, one layer a kernel, as ``GaussianProcessClassifier`` and
+* The result is an (n, n_ref, k) array, one layer per kernel, as ``GaussianProcessClassifier`` and
   :func:`~patchbag.classifiers.gaussian_process.kernel_stack.stack_kernels` take it.
 
 ``use`` names the kernels that take part; the others are neither fitted nor computed.  So a union can list every kernel

@@ -215,7 +215,7 @@ def test_blank_images_and_noise_have_unusual_bags():
     usual = UsualBags.from_bags(Bags.from_list(arrays))
     rows = np.array([np.concatenate([a.mean(axis=0), a.std(axis=0)]) for a in arrays])
     others = [np.delete(rows, i, axis=0) for i in range(60)]
-    distances = np.array([np.mean(((row - o.mean(axis=0)) / o.std(axis=0)) ** 2) for row, o in zip(rows, others)])
+    distances = np.array([np.mean(np.abs(row - o.mean(axis=0)) / o.std(axis=0)) for row, o in zip(rows, others)])
     np.testing.assert_allclose(usual.distances, np.sort(distances), rtol=1e-4)
     odd = Bags.from_list([np.zeros((40, 6)), 50 * rng.normal(size=(40, 6)), arrays[0]])
     p = usual.typicality(odd)
@@ -230,3 +230,12 @@ def test_blank_images_and_noise_have_unusual_bags():
     both = Channels(one=all_bags, two=all_bags)
     assert UsualBags.from_bags(both).mean.shape == (24,) and (usual.typicality(both) == 1).all()
     assert UsualBags.from_bags([1, 2]) is None
+
+
+def test_a_few_numbers_that_one_training_image_alone_has_do_not_hide_blank_images():
+    rng = np.random.default_rng(0)
+    rows = np.hstack([rng.normal(size=(60, 100)), 0.02 * rng.normal(size=(60, 4))])
+    rows[7, 100:] = 1.0  # outputs of a network that are about 0 for all images but one
+    bags = Bags.from_list(list(rows[:, None]))
+    blank = Bags.from_list([np.r_[np.full(100, 5.0), np.zeros(4)][None]])
+    assert UsualBags.from_bags(bags).typicality(blank)[0] < 0.01

@@ -51,7 +51,7 @@ def test_gradient_equals_finite_differences(distances, evidence):
     kernels, targets = problem(n=18)
     bases = -np.log(kernels) if distances else kernels
     start = _Parameters(np.array([0.8, 0.3]), np.array([1.3, 0.6]) if distances else None, 0.05)
-    objective = _Objective(bases, targets, start, 0.3, True, True, 0.7, 0.4, evidence, np.ones(2))
+    objective = _Objective(bases, targets, start, 0.3, True, True, 0.7, 0.4, 0.5, evidence, np.array([0.6, 2.0]))
     theta = objective.pack(start)
     _, gradient = objective(theta)
     for i in range(len(theta)):
@@ -67,7 +67,7 @@ def test_learning_reaches_a_stationary_point_and_prefers_the_informative_kernel(
     found = learn_combination(kernels, targets, tol=1e-12)
     assert found.weights[0] > 20 * found.weights[1]
     start = _Parameters(found.weights, None, found.noise)
-    objective = _Objective(kernels, targets, start, 0.0, True, True, 0.0, 0.0, log_evidence, np.ones(2))
+    objective = _Objective(kernels, targets, start, 0.0, True, True, 0.0, 0.0, None, log_evidence, np.ones(2))
     assert abs(objective(objective.pack(start))[1]).max() < 1e-2
     assert found.log_evidence > log_evidence(combine(kernels, np.ones(2)) + 0.01 * np.eye(60), targets)[0]
 
@@ -148,7 +148,7 @@ def test_penalties_and_starting_weights_are_those_of_the_kernels_as_given(penalt
     found = learn_combination(4.0 * kernels[:1], targets, tol=1e-12, **penalty)
     objective = _Objective(
         4.0 * kernels[:1], targets, _Parameters(found.weights, None, found.noise), 0.0, True, True,
-        penalty.get("l1", 0.0), penalty.get("l2", 0.0), log_evidence, np.ones(1),
+        penalty.get("l1", 0.0), penalty.get("l2", 0.0), None, log_evidence, np.ones(1),
     )  # fmt: skip
     assert abs(objective(objective.pack(objective.start))[1]).max() < 1e-2
     step = learn_combination(4.0 * kernels, targets, weights=[0.3, 0.4], max_iter=1)
@@ -160,11 +160,28 @@ def test_kernels_of_unit_diagonal_start_at_one_and_others_are_not_copied():
     kernels, targets = problem()
     np.testing.assert_array_equal(unit_weights(kernels * (1 + 1e-12)), [1.0, 1.0])
     np.testing.assert_allclose(unit_weights(kernels * np.array([4.0, 0.0]).reshape(2, 1, 1)), [0.25, 1.0])
-    settings = _Parameters(np.ones(2), None, 0.1), 0.0, True, True, 0, 0, log_evidence
+    settings = _Parameters(np.ones(2), None, 0.1), 0.0, True, True, 0, 0, None, log_evidence
     objective = _Objective(4.0 * kernels, targets, *settings, np.ones(2))
     again = _Objective(objective.bases, targets, *settings, np.full(2, 0.25))
     assert again.bases is objective.bases
     np.testing.assert_allclose(again.bounds(1e-6)[0], np.log(0.25) + np.array([-18.0, 18.0]))
+
+
+def test_with_a_prior_few_labels_keep_several_kernels_and_many_choose():
+    rng = np.random.default_rng(3)
+    y = np.arange(120) % 4
+    good = [np.eye(4)[y] + spread * rng.normal(size=(120, 4)) for spread in (0.4, 0.6)]
+    kernels = np.stack([rbf(x, 1.0) for x in (*good, rng.normal(size=(120, 4)))])
+    targets = np.where(y[:, None] == np.arange(4), 1.0, -1.0)
+
+    def shares(n, spread):
+        weights = learn_combination(kernels[:, :n, :n], targets[:n], level=1.0, spread=spread).weights
+        return weights / weights.sum()
+
+    assert shares(8, None)[1] < 0.01 < 0.1 < shares(8, 2.0)[1]
+    np.testing.assert_allclose(shares(120, 2.0), shares(120, None), atol=0.05)
+    found = learn_combination(kernels[:, :8, :8] * 1e6, targets[:8], level=1.0, spread=2.0)
+    np.testing.assert_allclose(found.weights / found.weights.sum(), shares(8, 2.0), rtol=1e-2)
 
 
 def test_a_strong_penalty_does_not_turn_the_signal_into_noise():

@@ -93,7 +93,7 @@ def test_wrong_input_is_named(words):
         model.transform(P - 0.5)
     with pytest.raises(ValueError, match="histograms of 11 and of 12 words"):
         model.transform(Q[:, 1:] / Q[:, 1:].sum(axis=1, keepdims=True))
-    with pytest.raises(ValueError, match="must return one number a pair"):
+    with pytest.raises(ValueError, match="must return one number per pair"):
         contextual_histograms(Q, P, u, lambda q, m: (q - m) ** 2)
 
 

@@ -93,13 +93,12 @@ def test_float32_agrees_with_float64_in_raw_coordinates(make_mixtures):
 
 def test_blocks_do_not_change_the_result(make_mixtures, monkeypatch):
     P, Q = make_mixtures(23, seed=1), make_mixtures(17, seed=2)
-    whole = [
-        one_to_one.symmetric_kl_one_to_one(P, Q),
-        one_to_one.product_one_to_one(P, Q),
-        matching.kl_matched(P, Q),
-        matching.product_one_to_many(P, Q),
-        matching.product_matched(P, Q),
-    ]
+
+    def results():
+        one = one_to_one.symmetric_kl_one_to_one(P, Q), one_to_one.product_one_to_one(P, Q)
+        return *one, matching.kl_matched(P, Q), matching.product_one_to_many(P, Q), matching.product_matched(P, Q)
+
+    whole = results()
     for module, name, value in (
         (one_to_one, "ROW_NUMBERS", 1000),
         (one_to_one, "REFERENCE_NUMBERS", 700),
@@ -107,14 +106,7 @@ def test_blocks_do_not_change_the_result(make_mixtures, monkeypatch):
         (matching, "PAIR_NUMBERS", 100),
     ):
         monkeypatch.setattr(module, name, value)
-    parts = [
-        one_to_one.symmetric_kl_one_to_one(P, Q),
-        one_to_one.product_one_to_one(P, Q),
-        matching.kl_matched(P, Q),
-        matching.product_one_to_many(P, Q),
-        matching.product_matched(P, Q),
-    ]
-    for a, b in zip(whole, parts):
+    for a, b in zip(whole, results()):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 

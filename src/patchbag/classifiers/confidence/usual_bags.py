@@ -3,11 +3,16 @@
 
 A classifier sees an image through what tells its classes apart; a white page has all of the background of a dinosaur on
 white and nothing else, and is taken for one.  So the bags themselves are looked at: the means and standard deviations
-of an image's descriptors, number by number, in units of how much these vary between the training images.  The mean
-square of that is large for an image whose patches all look the same, or like no patch of a photograph; its p-value is
-the share of the training images for which it is as large, and beyond the largest of them that of a tail that falls with
-the square of the distance.  A training image is compared with the mean and deviation of the n - 1 others, for its own
-would make it look closer than a new image can be; of its z² with all n they are :math:`z^2 n / (n - 1 - z^2)`.
+of an image's descriptors, number by number, as deviations z from what is usual, in units of how much they vary between
+the training images.  The mean of the absolute z is large for an image whose patches all look the same, or like no patch
+of a photograph; its p-value is the share of the training images for which it is as large, and beyond the largest of
+them that of a tail that falls with its fourth power.  A training image is compared with the mean and deviation of the
+n - 1 others, for its own would make it look closer than a new image can be; of its z² with all n they are
+:math:`z^2 n / (n - 1 - z^2)`.
+
+The mean of z² would be decided by very few numbers.  Among images that are much alike, such as letters, charts or
+spectrograms, some outputs of a network are 0 for all but one or two, which are then 50 deviations away, further than
+any blank page is in its mean.
 
 Together with a classifier's p-value (:func:`either`), this one weighs less and counts only where it is small: of blank
 images it says very much, of ordinary ones nothing.  At equal weights it took 1 to 3 points (deep vectors) and 15
@@ -50,25 +55,25 @@ class UsualBags:
         if rows is None or len(rows) < FEWEST:
             return None
         mean, deviation, n = rows.mean(axis=0), rows.std(axis=0), len(rows)
-        squared = cls(mean, deviation, np.empty(0))._squared(rows)
+        squared = cls(mean, deviation, np.empty(0))._deviations(rows) ** 2
         # by the mean and deviation of the others, as a new image is seen; a number of one image alone says nothing
         rest = n - 1 - squared
         left_out = np.where(rest > 1e-6 * n, squared * n / np.maximum(rest, 1e-6 * n), 0.0)
-        return cls(mean, deviation, np.sort(_mean(left_out)))
+        return cls(mean, deviation, np.sort(_mean(np.sqrt(left_out))))
 
-    def _squared(self, rows: np.ndarray) -> np.ndarray:
-        """z² of the numbers that vary."""
+    def _deviations(self, rows: np.ndarray) -> np.ndarray:
+        """Absolute z of the numbers that vary."""
         varying = self.deviation > 1e-9 * np.abs(self.mean).max()
-        return np.asarray(((rows[:, varying] - self.mean[varying]) / self.deviation[varying]) ** 2)
+        return np.asarray(np.abs(rows[:, varying] - self.mean[varying]) / self.deviation[varying])
 
     def typicality(self, bags: Any) -> np.ndarray:
         """(n,) p-values of described images."""
         rows = summaries(bags)
         if rows is None or rows.shape[1] != len(self.mean):
             return np.ones(len(bags))
-        distances = _mean(self._squared(rows))
+        distances = _mean(self._deviations(rows))
         # farther than all: few training images cannot say how rare that is, but the distance can
-        beyond = np.minimum(self.distances[-1] / np.maximum(distances, 1e-300), 1.0) ** 2
+        beyond = np.minimum(self.distances[-1] / np.maximum(distances, 1e-300), 1.0) ** 4
         return tail(self.distances, distances) * beyond
 
     @staticmethod
@@ -87,8 +92,8 @@ def either(by_class: np.ndarray, by_bag: np.ndarray) -> np.ndarray:
     return np.asarray(1.0 - no_alarm)
 
 
-def _mean(squared: np.ndarray) -> np.ndarray:
-    return np.asarray(squared.mean(axis=1)) if squared.shape[1] else np.zeros(len(squared))
+def _mean(deviations: np.ndarray) -> np.ndarray:
+    return np.asarray(deviations.mean(axis=1)) if deviations.shape[1] else np.zeros(len(deviations))
 
 
 def summaries(bags: Any) -> np.ndarray | None:

@@ -79,6 +79,8 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         default 1 over the mean self-kernel, or 1 where they are not learned
     optimize : "all", "weights", "noise" or None, what the evidence chooses; a single kernel has a weight too, its scale
     l1, l2 : regularisation of the weights, and of the noise where it is learned; for few labels or many kernels
+    spread : standard deviation of a prior of the log weights, around those that give kernels a mean self-kernel of one;
+        None for the paper's process, which has none, and by which few labels leave one kernel of several
     n_inducing : None for the exact process, or the number of inducing images
     approximation : "fitc" or "nystroem"
     repair : clip negative eigenvalues of kernels (for distances, with γ fixed to one over the mean distance)
@@ -111,6 +113,7 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
     optimize: str | None = parameter(StrOptions({"all", "weights", "noise"}), None, default="all")
     l1: float = parameter(NOT_NEGATIVE, default=0.0)
     l2: float = parameter(NOT_NEGATIVE, default=0.0)
+    spread: float | None = parameter(POSITIVE, None, default=None)
     n_inducing: int | None = parameter(ONE_OR_MORE, None, default=None)
     approximation: str = parameter(StrOptions({"fitc", "nystroem"}), default="fitc")
     repair: bool = parameter("boolean", default=False)
@@ -193,6 +196,7 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
                 noise_floor=min(1e-6, self.noise),
                 l1=self.l1,
                 l2=self.l2,
+                spread=self.spread,
                 max_iter=self.max_iter,
                 evidence=laplace_evidence if probit else log_evidence,
             )

@@ -56,7 +56,7 @@ def stack_kernels(X: Any, n_reference: int | None = None) -> np.ndarray:
             n = n_reference or m
             if n == 0 or columns % n or columns == 0:
                 raise ValueError(
-                    f"the kernel has {m} rows and {columns} columns; expected {n} columns (one a training image), "
+                    f"the kernel has {m} rows and {columns} columns; expected {n} columns (one per training image), "
                     f"or a multiple of {n} for several kernels side by side"
                 )
             stack = np.ascontiguousarray(array.reshape(m, columns // n, n).swapaxes(0, 1))

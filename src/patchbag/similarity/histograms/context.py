@@ -107,7 +107,7 @@ def _golden(Q: np.ndarray, P: np.ndarray, u: np.ndarray, f: Callable[..., Any], 
         if symmetric:
             value = value + np.asarray(f(p_known, w * q + (1 - w) * u))
         if value.shape != omega.shape:
-            raise ValueError(f"the divergence must return one number a pair, shape {omega.shape}; got {value.shape}")
+            raise ValueError(f"the divergence must return one number per pair, shape {omega.shape}; got {value.shape}")
         _refuse(np.isnan(value), "NaN", "let words that both lack add 0")
         return value
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""KL divergences between any two mixtures as averages of ln p/q over points: drawn from p, or chosen (liu2010 §4.2.2).
 
-Monte Carlo (4.16) draws the points; the unscented transform (4.17-4.19) takes 2·D sigma points a component.  In (4.17),
-d is the number of dimensions, not of points, as the text has it.
+Monte Carlo (4.16) draws the points; the unscented transform (4.17-4.19) takes 2·D sigma points per component.  In
+(4.17), d is the number of dimensions, not of points, as the text has it.
 
 Every mixture's points come from the same standard normal draws and the same quantiles for the choice of components, so
 that a pair's divergence depends on the seed alone and not on which other mixtures were given with it, and so that
@@ -54,7 +54,7 @@ def _draws(p: Mixtures, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def kl_unscented(P: Mixtures, Q: Mixtures, dtype: Any = np.float64) -> np.ndarray:
-    """KL(p‖q) from 2·D sigma points a component (4.17-4.19): ``(n, m)``."""
+    """KL(p‖q) from 2·D sigma points per component (4.17-4.19): ``(n, m)``."""
     rows = partial(_row, Q=Q, points_of=_sigma_points, dtype=dtype)
     return map_rows(rows, [P[i] for i in range(len(P))], len(P))
 

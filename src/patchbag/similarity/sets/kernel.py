@@ -22,7 +22,7 @@ value is divided by min(T_X, T_Z).
 included; so is "lyu" where their powers cancel, and everything for a bag of zeros.  Such a bag has no direction that
 could be brought to unit length: it is an error with ``normalize=True``.
 
-Cost: O(T_X T_Z d) a pair as matrix products, and cubic for the matching: for comparisons, not for large data.
+Cost: O(T_X T_Z d) per pair as matrix products, and cubic for the matching: for comparisons, not for large data.
 """
 
 from __future__ import annotations

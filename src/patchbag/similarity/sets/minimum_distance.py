@@ -18,8 +18,8 @@ brought to one; a pair of images with features so close that digits are lost (un
 computed anew from x - z in float64.  So a large offset or unit of the features does no harm, and nearly equal features
 keep their distance.
 
-Cost: T_X T_Z d a pair, as float32 matrix products over blocks of a few images that stay in the cache (two thirds of the
-time), and a fused pass for the minima.  Several λ share the products: ``KernelUnion`` computes GB and GBdist in one
+Cost: T_X T_Z d per pair, as float32 matrix products over blocks of a few images that stay in the cache (two thirds of
+the time), and a fused pass for the minima.  Several λ share the products: ``KernelUnion`` computes GB and GBdist in one
 pass.  ``squared=True`` squares the descriptor distances, which favours a few close matches.
 """
 

@@ -1,7 +1,0 @@
-# SPDX-License-Identifier: BSD-3-Clause
-"""``python -m patchbag.cli``."""
-
-from patchbag.cli import main
-
-if __name__ == "__main__":
-    main()
