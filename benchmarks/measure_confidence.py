@@ -80,7 +80,11 @@ def judge(kind: str, rows: list[np.ndarray], labels: list[np.ndarray]) -> tuple[
     train, test, new = rows
     if kind in ("process", "prototypes"):
         train, test, new = (part @ rows[0].T for part in rows)
-    model = CLASSIFIERS[kind]().fit(train, labels[0])
+    if kind == "pool":  # sees all images, and the labels of some
+        unlabelled = [None] * (len(test) + len(new))
+        model = CLASSIFIERS[kind]().fit(np.vstack([train, test, new]), [*labels[0], *unlabelled])
+    else:
+        model = CLASSIFIERS[kind]().fit(train, labels[0])
     p, own = model.predict_proba(test), np.searchsorted(model.classes_, labels[1])
     sets, typical = model.predict_set(test), model.typicality(test)
     raised = p ** POWERS[:, None, None]

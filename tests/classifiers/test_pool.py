@@ -27,13 +27,13 @@ def test_an_image_is_far_from_the_nearest_mean_of_the_labelled_images_of_a_class
 
     new = blobs(5, 3, 1)[0]
     literal = [distance(row, members) for row in unit_rows(new - X.mean(axis=0))]
-    np.testing.assert_allclose(model._strangeness(new)[1], literal, atol=1e-5)
+    np.testing.assert_allclose(model._strangeness(new)[0], literal, atol=1e-5)
     part = np.arange(len(known)) % FOLDS  # labels that are left out together
     literal = [
         distance(rows[image], [rows[known[(codes[known] == c) & (part != mine)]] for c in range(4)])
         for image, mine in zip(known, part)
     ]
-    np.testing.assert_allclose(model.left_out_.strange[1], np.sort(literal), atol=1e-5)
+    np.testing.assert_allclose(model.left_out_.strange[0], np.sort(literal), atol=1e-5)
 
 
 def test_a_class_that_nobody_named_is_unlike_anything_seen_even_if_its_images_are_in_the_pool():

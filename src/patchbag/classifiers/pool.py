@@ -3,6 +3,10 @@
 
 ``fit`` takes both; images without a label have None or NaN (not -1, which would be a class).  What they teach is in
 :mod:`~patchbag.classifiers.beliefs`; what is left of it is a linear classifier.
+
+**Images unlike all others.**  Images of a class that nobody named teach, too, each the class that it is least unlike,
+so that the scores say nothing of whether it is one of them.  Typicality looks at the distance to the nearest mean of
+the labelled images of a class alone (:mod:`~patchbag.classifiers.confidence.class_means`).
 """
 
 from __future__ import annotations
@@ -81,7 +85,7 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
             held, scores = beliefs.left_out_scores()
             far = self._keep_means(graph.vectors[images], codes, beliefs.left_out_parts())
         own = np.where(np.isneginf(scores[beliefs.trust]), np.nan, scores[beliefs.trust])
-        self.left_out_ = LeftOut.from_scores(own, held, self.temperature_, far) if len(held) else None
+        self.left_out_ = LeftOut.from_statistics(own, held, self.temperature_, far[None]) if len(held) else None
         self.n_features_in_ = X.shape[1]
         return self
 
@@ -124,4 +128,9 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _strangeness(self, X: Any) -> np.ndarray:
         rows = self._prepare(X)
         distances = 1.0 - 2.0 * (rows @ self.means_.T) + np.sum(self.means_**2, axis=1) - self.less_
-        return np.stack([energy(self._scores(rows) * self.temperature_), distances.min(axis=1)])
+        found = distances.min(axis=1)[None]
+        if (
+            self.left_out_ is not None and len(self.left_out_.strange) == 2
+        ):  # models of before looked at the scores, too
+            found = np.vstack([energy(self._scores(rows) * self.temperature_), found])
+        return found

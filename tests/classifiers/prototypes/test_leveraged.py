@@ -22,6 +22,9 @@ from patchbag import (
     UniversalNearestNeighbors,
     UniversalStatistics,
 )
+from patchbag.classifiers.confidence.left_out import energy
+from patchbag.classifiers.confidence.temperature import fit_temperature
+from patchbag.classifiers.prototypes import leveraged
 from patchbag.classifiers.prototypes.edges import class_vectors, kernel_values
 from patchbag.classifiers.prototypes.panel import Panel, Voter
 from patchbag.classifiers.prototypes.search import FaissSearch, MetricSearch, nearest_others
@@ -414,3 +417,27 @@ def test_scores_are_in_units_of_all_that_could_be_said(data):
     )
     plain = Panel(X, np.eye(3)[[0] * len(X)], [Voter(5, np.ones((len(X), 1)), None)], fitted._kernel, "euclidean", None)
     np.testing.assert_allclose(louder.scores(queries) / louder.mass, plain.scores(queries) / plain.mass)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_votes_that_nothing_leveraged_vary_as_those_of_images_left_out(model, monkeypatch):
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(60), 2)
+    rows = rng.normal(size=(60, 60))[codes] + 1.5 * rng.normal(size=(120, 60))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    seen = []
+    monkeypatch.setattr(leveraged, "fit_temperature", lambda *given: seen.append(given[0]) or fit_temperature(*given))
+    options = {"kernel": "similarity", "metric": "similarity", "rounds": 0.5, "least": 25}
+    fitted = model((5, 10, 20, 40), random_state=0, **options).fit(rows @ rows.T, codes)
+    others = codes[:, None] != np.arange(60)  # every image votes for its own class
+    assert fitted._class_scores(rows @ rows.T)[others].std() == pytest.approx(np.nanstd(seen[0][others]))
+
+
+def test_a_model_without_ties_looks_at_the_votes(data):
+    X, y, queries, _ = data
+    fitted = MulticlassLeveragedNeighbors(5, rounds=0.5, random_state=0).fit(X, y)
+    ties = fitted._strangeness(queries)
+    fitted.ties_ = None  # as in files of before
+    votes = fitted._strangeness(queries)
+    np.testing.assert_array_equal(votes[1], ties[1])
+    np.testing.assert_array_equal(votes[0], energy(fitted.temperature_ * fitted._class_scores(queries)))

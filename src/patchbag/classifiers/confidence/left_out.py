@@ -10,9 +10,10 @@ labels, so that with few of them sets are a little too large rather than too sma
 
 **Typicality** is a p-value of the hypothesis that an image is of the classes seen: the share of left-out training
 images that are as strange as it.  Strangeness is measured by numbers that are larger for stranger images: the energy
-:math:`-\ln \sum_c \exp(a\,s_c)` of the calibrated scores, which says how much they look like those of a known class,
-and the distance to the nearest mean of a class (:mod:`~patchbag.classifiers.confidence.class_means`), which also sees
-what the scores do not depend on.  They are put together by Fisher's method, :math:`T = -\sum_j \ln p_j`, each p_j that
+:math:`-\ln \sum_c \exp(a\,s_c)` of the calibrated scores, which says how much they look like those of a known class
+(for classifiers that vote, the scores of a linear discriminant: :mod:`~patchbag.classifiers.confidence.ties`), and the
+distance to the nearest mean of a class (:mod:`~patchbag.classifiers.confidence.class_means`), which also sees what the
+scores do not depend on.  They are put together by Fisher's method, :math:`T = -\sum_j \ln p_j`, each p_j that
 of a normal distribution with the mean and deviation of the left-out images (for these, of the n - 1 others).  Neither
 that nor independence has to hold, for T is compared with those of the left-out images: typicality is the share of them,
 and the new one, for which T is as large, and for an image stranger than all, :math:`e^{T_{\max} - T} / (n + 1)`.  Of
@@ -47,13 +48,23 @@ class LeftOut:
     @classmethod
     def from_scores(cls, scores: np.ndarray, targets: np.ndarray, temperature: float, *others: np.ndarray) -> LeftOut:
         """From ``scores (n, C)``, NaN for a class that the model of an image did not know, numbers of the classes
-        ``targets (n,)``, the factor of the scores, and other statistics (n,).  Images whose class was not known do not
-        count.
+        ``targets (n,)``, the factor of the scores, and statistics (n,) besides the energy of the scores.  Images whose
+        class was not known do not count.
         """
+        told = ~np.isnan(scores).all(axis=1)
+        surprise = np.zeros(len(scores))
+        surprise[told] = energy(np.where(np.isnan(scores), -np.inf, temperature * scores)[told])
+        return cls.from_statistics(scores, targets, temperature, np.stack([surprise, *others]))
+
+    @classmethod
+    def from_statistics(
+        cls, scores: np.ndarray, targets: np.ndarray, temperature: float, statistics: np.ndarray
+    ) -> LeftOut:
+        """The same with all ``statistics (s, n)``."""
         told = ~np.isnan(scores[np.arange(len(targets)), targets])
         known = np.where(np.isnan(scores), -np.inf, temperature * scores)[told]
         own = softmax(known, axis=1)[np.arange(len(known)), targets[told]]
-        columns = np.stack([energy(known), *(other[told] for other in others)])
+        columns = statistics[:, told]
         strange, n = np.sort(columns, axis=1), columns.shape[1]
         z = _deviations(strange, columns)
         z *= np.sqrt(n / np.maximum(n - 1 - z**2, 1e-9))  # by the mean and deviation of the others, as a new image

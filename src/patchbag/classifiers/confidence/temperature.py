@@ -72,11 +72,16 @@ def left_out_folds(targets: np.ndarray, folds: int | str, random_state: Any) -> 
     return [(np.setdiff1d(np.arange(len(targets)), test), test) for test in parts]
 
 
-def typical_temperature(scores: np.ndarray, targets: np.ndarray) -> float:
-    """The mean of the prior, from scores (n, C) of left-out images; NaN where a class was not known."""
+def undeserved(scores: np.ndarray, targets: np.ndarray) -> float:
+    """σ of scores (n, C) of classes that the images do not belong to; NaN where a class was not known."""
     others = scores.copy()
     others[np.arange(len(targets)), targets] = np.nan
-    return TYPICAL * max(float(np.nanstd(others)), LEAST) ** -EXPONENT
+    return max(float(np.nanstd(others)), LEAST)
+
+
+def typical_temperature(scores: np.ndarray, targets: np.ndarray) -> float:
+    """The mean of the prior, from scores of left-out images."""
+    return TYPICAL * undeserved(scores, targets) ** -EXPONENT
 
 
 def fit_temperature(scores: np.ndarray, targets: np.ndarray) -> float:

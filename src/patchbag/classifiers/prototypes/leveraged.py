@@ -14,11 +14,15 @@ of ``SCARCE`` images, the median, or less vote alike: leverages of so few cost 1
 **Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
 can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and
 half the mean difference of own and other classes of left-out images: about ±1.  The rest does
-:mod:`~patchbag.classifiers.confidence.temperature`.
+:mod:`~patchbag.classifiers.confidence.temperature`.  Of many classes with two or three images each, the nearest
+prototypes hold but a few, which vote in the model of all images for twice as many of the image's class as in one of
+half of them.  Where nothing is leveraged, a training image's scores of other classes are those of a new one, so that
+the models can be compared by them: the unit is such that they vary as those of left-out images do.
 
-**Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality looks at
-the distance to the nearest mean of a class too (:mod:`~patchbag.classifiers.confidence.class_means`), of its prototypes
-alone, for no other image is kept.  Of similarities, those of an image with itself are taken to be all equal.
+**Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality does not
+look at the votes, but at a linear discriminant of the prototypes (:mod:`~patchbag.classifiers.confidence.ties`) and the
+distance to the nearest mean of their classes (:mod:`~patchbag.classifiers.confidence.class_means`).  Of similarities,
+those of an image with itself are taken to be all equal.
 
 Several ``n_neighbors`` give one classifier each, whose scores are added (figure 5.13).  Each leverages all images, and
 the T images whose coefficients have the largest sum are kept for all of them: T rounds of each would keep more images,
@@ -41,7 +45,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
-from patchbag.classifiers.confidence.temperature import FOLDS, fit_temperature, left_out_folds
+from patchbag.classifiers.confidence.temperature import FOLDS, fit_temperature, left_out_folds, undeserved
+from patchbag.classifiers.confidence.ties import looseness, tie_weights
 from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
 from patchbag.classifiers.prototypes.edges import (
     KERNELS,
@@ -109,7 +114,9 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "unit_": real(low=NOT_ZERO),
         "temperature_": real(low=0),
         "norms_": floats("C", finite=False),
+        "ties_": floats("P + 1", "C", optional=True),
     }
+    ties_: np.ndarray | None = None  # models of version 0.1 have none
 
     def _leverage(
         self, votes: sparse.csc_array, codes: np.ndarray, n_classes: int, rounds: int, order: np.ndarray
@@ -145,7 +152,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         candidates = SHARES if isinstance(self.rounds, str) else (self.rounds,)
         random = check_random_state(self.random_state)
         folds = [] if self.folds is None else left_out_folds(codes, self.folds, random)
-        shown, far = np.full((len(candidates), m, n_classes), np.nan), np.zeros((len(candidates), m))
+        shown = np.full((len(candidates), m, n_classes), np.nan)
+        strange = np.zeros((len(candidates), 2, m))
         pairs, metric = all_pairs(X, self.metric, self.search) if folds else (X, self.metric)
         spread = self._scatter(X, codes)
         for train, test in folds:
@@ -160,21 +168,28 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
                 panel = Panel(references, y, voters, self._kernel, metric, self.search)
                 shown[number][np.ix_(test, known)] = panel.scores(queries) / panel.mass
                 kept = train[voting(voters)]
-                norms = self._norms(X, kept, codes, spread)
-                far[number, test] = self._nearest(X[test], X, kept, codes[kept], norms)
-        self._choose(shown, far, codes, candidates)
+                gram = self._gram(X, kept)
+                norms = mean_norms(gram, codes[kept], n_classes, spread)
+                ties = tie_weights(gram, np.searchsorted(known, codes[kept]), len(known))
+                strange[number][:, test] = self._strange(X[test], X, kept, codes[kept], norms, ties)
+        told = self._choose(shown, strange, codes, candidates)
         trained = self._train(pairs, codes, (self.share_,), random, metric)
         voters = self._voters(trained, codes, self.share_)
         self.prototypes_ = voting(voters)
-        self.norms_ = self._norms(X, self.prototypes_, codes, spread)
-        self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
         self.labels_ = codes[self.prototypes_]
+        gram = self._gram(X, self.prototypes_)
+        self.norms_ = mean_norms(gram, self.labels_, n_classes, spread)
+        self.ties_ = None if told is None else tie_weights(gram, self.labels_, n_classes)
+        self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
         self.neighbors_ = [int(k) for k, _, _ in voters]
         self.coefficients_ = np.stack([coefficients[self.prototypes_] for _, coefficients, _ in voters])
         self.widths_ = [width for _, _, width in voters]
         self._votes = None
-        mass = self._panel().mass
-        self.unit_ *= 1.0 if self.left_out_ is None else mass
+        panel = self._panel()
+        if told is not None:
+            self.unit_ *= panel.mass
+            if self._chooser == "equal":
+                self.unit_ *= undeserved(self._class_scores(X), codes) / undeserved(told, codes)
         return self
 
     def _rounds(self, share: float, codes: np.ndarray) -> int:
@@ -226,13 +241,17 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             v._replace(coefficients=np.ones_like(v.coefficients)) for v in voters
         ]
 
-    def _choose(self, shown: np.ndarray, far: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]) -> None:
-        """The smallest share with the highest accuracy on left-out images, and the temperature of its scores."""
+    def _choose(
+        self, shown: np.ndarray, strange: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]
+    ) -> np.ndarray | None:
+        """The smallest share with the highest accuracy on left-out images, and the temperature of its scores, which are
+        returned.
+        """
         rows = np.arange(len(codes))
         self.share_, self.unit_, self.temperature_, self.left_out_ = candidates[-1], 1.0, 1.0, None
         told = np.isfinite(shown[0][rows, codes])
         if not told.any():
-            return
+            return None
         own = shown[:, rows, codes]
         right = np.sum(own[:, told] >= np.fmax.reduce(shown[:, told], axis=2), axis=1)
         best = int(np.argmax(right))
@@ -242,7 +261,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.unit_ = unit if unit > 0 else float(np.nanstd(shown[best])) or 1.0
         scores = shown[best] / self.unit_
         self.temperature_ = fit_temperature(scores, codes)
-        self.left_out_ = LeftOut.from_scores(scores, codes, self.temperature_, far[best])
+        self.left_out_ = LeftOut.from_statistics(scores, codes, self.temperature_, strange[best])
+        return scores
 
     def _scatter(self, X: np.ndarray, codes: np.ndarray) -> float:
         n_classes = len(self.classes_)
@@ -251,15 +271,18 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         norms = np.sum((class_shares(codes, n_classes).T @ X) ** 2, axis=1)
         return scatter(np.einsum("ij,ij->i", X, X), norms, codes)
 
-    def _norms(self, X: np.ndarray, kept: np.ndarray, codes: np.ndarray, spread: float) -> np.ndarray:
-        gram = X[np.ix_(kept, kept)] if self._on_similarities() else X[kept] @ X[kept].T
-        return mean_norms(gram, codes[kept], len(self.classes_), spread)
+    def _gram(self, X: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        return np.asarray(X[np.ix_(kept, kept)] if self._on_similarities() else X[kept] @ X[kept].T)
 
-    def _nearest(self, rows: np.ndarray, X: Any, kept: Any, codes: np.ndarray, norms: np.ndarray) -> np.ndarray:
-        """Distances of rows to the nearest mean of the prototypes of a class, which are rows or columns of ``X``."""
-        if self._on_similarities():
-            return nearest_mean(rows[:, kept], np.zeros(len(rows)), norms, codes)
-        return nearest_mean(rows @ X[kept].T, np.einsum("ij,ij->i", rows, rows), norms, codes)
+    def _strange(
+        self, rows: np.ndarray, X: Any, kept: Any, codes: np.ndarray, norms: np.ndarray, ties: np.ndarray | None
+    ) -> np.ndarray:
+        """Statistics (2, m) of rows, given prototypes ``kept`` of ``X``; without ``ties`` the last of them."""
+        similar = self._on_similarities()
+        cross = rows[:, kept] if similar else rows @ X[kept].T
+        own = np.zeros(len(rows)) if similar else np.einsum("ij,ij->i", rows, rows)
+        far = nearest_mean(cross, own, norms, codes)
+        return far[None] if ties is None else np.stack([looseness(cross, ties), far])
 
     def _panel(self) -> Panel:
         """What votes; models that were just loaded make it when they are first asked."""
@@ -309,9 +332,10 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        rows = self._rows(X)
-        far = self._nearest(rows, self.vectors_, slice(None), self.labels_, self.norms_)
-        return np.stack([energy(self.temperature_ * self._class_scores(X)), far])
+        found = self._strange(self._rows(X), self.vectors_, slice(None), self.labels_, self.norms_, self.ties_)
+        return (
+            found if self.ties_ is not None else np.vstack([energy(self.temperature_ * self._class_scores(X)), found])
+        )
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
