@@ -23,6 +23,7 @@ from patchbag import (
 )
 from patchbag.classifiers import stochastic
 from patchbag.cluster import cluster_context
+from patchbag.encodings.stored import create_array, open_array
 from patchbag.encodings.stream import encode_images
 from patchbag.mixture import em, statistics
 from patchbag.runtime import parallel_map
@@ -153,8 +154,8 @@ def test_workers_write_vectors_to_a_shared_folder_and_learn_from_it(cluster, tex
     np.testing.assert_array_equal(found[1][1], found[0][1])
 
 
-def test_an_address_that_workers_do_not_share_is_named(cluster, textures):
+def test_an_address_that_workers_do_not_share_is_named(cluster):
     pytest.importorskip("zarr")
-    sift = DenseSIFT(bin_sizes=(4, 8), step=6)
-    with parallel_config("dask"), pytest.raises(ValueError, match="this worker finds no array at memory://"):
-        encode_images(sift, Whereabouts(), textures[0][:6], "memory://mine/v.zarr", chunk=3, dtype=np.float64)
+    create_array("memory://mine/v.zarr", 4, 2, 2, np.float16)
+    with pytest.raises(ValueError, match="this worker finds no array at memory://"):
+        cluster.submit(open_array, "memory://mine/v.zarr").result()

@@ -16,7 +16,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,11 @@ def open_array(address: str, mode: Any = "r") -> Any:
     filesystem(address)
     import zarr
 
-    try:
+    with suppress(FileNotFoundError, zarr.errors.BaseZarrError):  # Dask cannot send an error that was caused by these
         return zarr.open_array(address, mode=mode)
-    except (FileNotFoundError, zarr.errors.BaseZarrError) as error:
-        raise ValueError(
-            f"this worker finds no array at {address}: vectors must be at an address that means the same on all workers"
-        ) from error
+    raise ValueError(
+        f"this worker finds no array at {address}: vectors must be at an address that means the same on all workers"
+    )
 
 
 def filesystem(address: str) -> tuple[Any, str]:
