@@ -129,8 +129,7 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         rows = self._prepare(X)
         distances = 1.0 - 2.0 * (rows @ self.means_.T) + np.sum(self.means_**2, axis=1) - self.less_
         found = distances.min(axis=1)[None]
-        if (
-            self.left_out_ is not None and len(self.left_out_.strange) == 2
-        ):  # models of before looked at the scores, too
+        # models of before looked at the scores, too
+        if self.left_out_ is not None and len(self.left_out_.strange) == 2:
             found = np.vstack([energy(self._scores(rows) * self.temperature_), found])
         return found
