@@ -75,27 +75,31 @@ def main() -> None:
     parser.add_argument("--descriptors", type=int, help="of each image, where it has one bag of them; all unless given")
     parser.add_argument("--device", default="torch")
     parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="workers of the CPU; -1 for all cores")
     options = parser.parse_args()
     photos = open_collection(options.folder).labelled()
     split = PerClassSplit(options.train, options.test, n_splits=options.splits)
     for name in options.recipes:
         recipe = make_recipe(name)
-        bags, kept, _ = photos.describe(recipe[0])
+        with runtime_context(n_jobs=options.jobs):
+            bags, kept, _ = photos.describe(recipe[0])
         few, labels = sample(bags, options.descriptors), np.asarray(photos.labels)[kept]
 
-        def accuracies(device: str, tf32: bool = False) -> np.ndarray:
+        def accuracies(device: str, tf32: bool = False) -> tuple[np.ndarray, float]:
             imitated = imitation() if tf32 and device == "torch" else nullcontext()
-            with runtime_context(device=device, tf32=tf32, n_jobs=1), imitated:
-                return np.array([100 * s.accuracy for s in evaluate(recipe, few, labels, cv=split).splits])  # noqa: B023
+            with runtime_context(device=device, tf32=tf32, n_jobs=options.jobs), imitated:
+                found = evaluate(recipe, few, labels, cv=split)  # noqa: B023
+            return np.array([100 * s.accuracy for s in found.splits]), found.seconds()["total"] / len(found.splits)
 
-        here = accuracies("cpu")
-        print(f"{name:14s} cpu {here.mean():.2f}", end="", flush=True)
+        here, took = accuracies("cpu")
+        print(f"{name:14s} cpu {here.mean():.2f} in {took:.1f} s", end="", flush=True)
         for what, tf32 in ((options.device, False), ("TF32", True))[: 1 + options.tf32]:
-            there = accuracies(options.device, tf32)
+            there, took = accuracies(options.device, tf32)
             change = there - here
             error = change.std(ddof=1) / len(change) ** 0.5 if len(change) > 1 else float("nan")
-            print(f"   {what} {there.mean():.2f}, {change.mean():+.2f} ± {error:.2f}", end="", flush=True)
-        print(f"   ({len(here)} splits, ± standard error)")
+            found = f"{what} {there.mean():.2f}, {change.mean():+.2f} ± {error:.2f} in {took:.1f} s"
+            print(f"   {found}", end="", flush=True)
+        print(f"   ({len(here)} splits, ± standard error; seconds per split)")
 
 
 if __name__ == "__main__":

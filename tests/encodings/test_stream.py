@@ -60,7 +60,8 @@ def test_images_are_encoded_where_they_are_described_as_if_one_by_one(fisher, tm
         sift, encoder, images, tmp_path / "v.npy", chunk=4, progress=lambda done, n: seen.append((done, n))
     )
     expected = stream_vectors(encoder, sift.transform(images), tmp_path / "w.npy")
-    np.testing.assert_array_equal(found.vectors, expected)
+    # products of chunks of other sizes round otherwise: a last digit of float16
+    np.testing.assert_allclose(found.vectors, expected, rtol=2e-3, atol=1e-6)
     assert found.kept.tolist() == list(range(21)) and not found.failures
     assert seen == [(done, 21) for done in range(1, 22)]
     with runtime_context(n_jobs=3):
