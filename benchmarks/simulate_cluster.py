@@ -5,7 +5,7 @@
 
 The jobs of every stage (describing a chunk of images, an EM step over 16,384 descriptors, statistics and Fisher vectors
 of a chunk of bags, stochastic gradients on a part of the vectors) are run here, single-threaded, and timed.  Three ways
-are compared: descriptors come back to the caller's store, which sends them out again to be encoded (``train
+are compared: descriptors come back to the caller's store, and ``CORES`` of the caller encode them (``train
 --cluster``); one job does both and vectors come back (``--stream``); the job writes its vectors to an address, and the
 classifier learns on the workers (``--stream --vectors``).  In the first two the caller learns the classifier.  The
 storage at the address is taken to give every worker ``STORAGE`` bytes a second, however many there are.  The simulation
@@ -40,6 +40,7 @@ from patchbag.mixture.em import expectation
 
 WORKERS = (8, 16, 32, 64, 128, 256, 512)
 BANDWIDTH = 1.25e9  # bytes a second: 10 Gbit/s
+CORES = 8  # of the caller
 STORAGE = 1e8  # bytes a second of one worker to and from the shared storage
 DISPATCH = 1e-3  # seconds, where it cannot be measured
 CHUNK = 16  # images of a job that is timed
@@ -132,7 +133,7 @@ def measure(folder: Path, n_images: int) -> dict[str, list[Stage]]:
     apart = [
         Stage("describe", chunks, describing, described),
         em,
-        Stage("Fisher vectors", chunks, encoding, encoded, sent=described),
+        Stage("Fisher vectors, by the caller", 1, np.array([chunks * encoding.mean() / CORES]), 0.0),
         caller,
     ]
     sample = Stage("describe a sample", -(-SAMPLE // CHUNK), describing, described)
@@ -175,8 +176,8 @@ def main() -> None:
 
 
 def merge(stage: Stage) -> Stage:
-    """The stage with ``LARGER`` of its jobs made one; EM's are few and stay as they are."""
-    if stage.repeats > 1:
+    """The stage with ``LARGER`` of its jobs made one; EM's are few and stay as they are, and so do the caller's."""
+    if stage.repeats > 1 or stage.jobs == 1:
         return stage
     size, sent = stage.size * LARGER, stage.sent * LARGER
     return stage._replace(jobs=-(-stage.jobs // LARGER), times=stage.times * LARGER, size=size, sent=sent)

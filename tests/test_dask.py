@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -93,38 +92,38 @@ def test_images_are_encoded_by_the_worker_that_describes_them(cluster, textures,
     assert os.getpid() not in workers and len(np.unique(workers)) == 2
 
 
-def test_a_worker_that_is_killed_costs_time_and_nothing_else(cluster, textures, monkeypatch):
-    """Killed once before each of extraction, EM and statistics is through: the same bits."""
-    for module in (em, statistics):
-        monkeypatch.setattr(module, "JOB_ROWS", 256)
-    images = textures[0][:12]
-    bags, sums = describe(images)
-    killed: list[int] = []
-    over = threading.Event()
+class Fragile(DenseSIFT):
+    """Descriptors whose first worker is killed while it makes them."""
 
-    def kill_now_and_then():
-        while not over.wait(0.15) and len(killed) < 3:
-            here = [info["pid"] for info in cluster.run(_who).values()] if cluster.scheduler_info()["workers"] else []
-            if here and cluster.processing() and any(cluster.processing().values()):
-                os.kill(here[0], signal.SIGKILL)
-                killed.append(here[0])
-                over.wait(1.0)
-
-    killer = threading.Thread(target=kill_now_and_then)
-    killer.start()
-    try:
-        with parallel_config("dask"):
-            there_bags, there_sums = describe(images)
-    finally:
-        over.set()
-        killer.join()
-    assert killed
-    np.testing.assert_array_equal(there_bags.values, bags.values)
-    np.testing.assert_array_equal(there_sums.s2, sums.s2)
+    def describe(self, image):
+        die_once(self.caller, self.folder / "described")
+        return super().describe(image)
 
 
-def _who():
-    return {"pid": os.getpid()}
+class FragileStatistics(UniversalStatistics):
+    def transform(self, bags):
+        die_once(self.caller, self.folder / "encoded")
+        return super().transform(bags)
+
+
+def die_once(caller, marker):
+    if os.getpid() != caller and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_costs_time_and_nothing_else(cluster, textures, tmp_path):
+    """Killed once while it describes images, and once while it makes statistics of them: the same bits."""
+    images, sift = textures[0][:12], Fragile(bin_sizes=(4, 8), step=6)
+    statistics = FragileStatistics(UniversalMixture(4, random_state=0))
+    for fragile in (sift, statistics):
+        fragile.caller, fragile.folder = os.getpid(), tmp_path
+    encoder = make_pipeline(statistics, FisherVector()).fit(sift.fit_transform(images[:6]))
+    here = encode_images(sift, encoder, images, tmp_path / "here.npy", chunk=3).vectors
+    with parallel_config("dask"):
+        there = encode_images(sift, encoder, images, tmp_path / "there.npy", chunk=3).vectors
+    assert {path.name for path in tmp_path.iterdir()} >= {"described", "encoded"}
+    np.testing.assert_array_equal(there, here)
 
 
 def test_an_address_where_nobody_answers_is_one_clear_line(monkeypatch):

@@ -37,8 +37,14 @@ def test_a_configured_backend_is_used_without_a_line_of_ours():
     with parallel_config("loky", n_jobs=2):
         processes = {process for _, process in parallel_map(where, range(8))}
     assert os.getpid() not in processes
-    with parallel_config("loky", n_jobs=2):  # what writes into the caller's arrays stays with the caller
-        assert {process for _, process in parallel_map(where, range(8), shared=True)} == {os.getpid()}
+    with parallel_config("loky", n_jobs=2):  # what writes into the caller's arrays stays there
+        assert {process for _, process in parallel_map(where, range(8), near=True)} == {os.getpid()}
+
+
+def test_jobs_for_other_processes_are_packed_and_still_one_result_each():
+    with parallel_config("loky", n_jobs=2):
+        for n in (1, 2, 7, 64, 200):
+            assert [job for job, _ in parallel_map(where, range(n))] == list(range(n))
 
 
 def test_one_worker_means_one_thread_in_libraries_that_come_later_too():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The same work on a Dask cluster: descriptors, statistics, Gram blocks, as jobs of ``runtime.parallel_map``.
+"""The same work on a Dask cluster: descriptors, vectors, Gram blocks, as jobs of ``runtime.parallel_map``.
 
     with cluster_context("tcp://scheduler:8786"):
         model.fit(paths, labels)
@@ -10,7 +10,9 @@ which Dask gives to another one, and nothing else.  The caller keeps the store o
 the paths that it has, so that these must mean the same everywhere (a shared folder).
 
 EM stays with the caller: it looks at one sample of descriptors again and again, and to send it takes longer than to
-compute.  There is no scheduler of ours: addresses are Dask's, and ``"local"`` is a cluster of processes here.
+compute.  So do statistics of descriptors that have come back, which are as large as these: sending both costs the
+caller about as much as computing them.  Where images are described and encoded in one job
+(:func:`~patchbag.encodings.stream.encode_images`), the worker makes statistics too, and only vectors travel.  There is no scheduler of ours: addresses are Dask's, and ``"local"`` is a cluster of processes here.
 """
 
 from __future__ import annotations

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 J = TypeVar("J")
 R = TypeVar("R")
 
+PACK = 8  # jobs that go to another process at once, at most
+TURNS = 4  # packs per worker, at least, so that none waits long for the last
+
 
 @dataclass(frozen=True)
 class Runtime:
@@ -217,14 +220,13 @@ def one_worker() -> Iterator[None]:
         yield
 
 
-def _call(function: Callable[[J], R], caller: int, runtime: Runtime, packed: tuple[J]) -> R:
-    (job,) = packed
+def _call(function: Callable[[J], R], caller: int, runtime: Runtime, jobs: tuple[J, ...]) -> list[R]:
     token = _context.set(runtime)  # threads and processes start without it
     try:
         if os.getpid() == caller:
-            return function(job)
+            return [function(job) for job in jobs]
         with _pools().limit(limits=1):  # the caller's limit does not reach another process
-            return function(job)
+            return [function(job) for job in jobs]
     finally:
         _context.reset(token)
 
@@ -269,7 +271,7 @@ def parallel_map(
     jobs: Iterable[J],
     n_jobs: int | None = None,
     *,
-    shared: bool = False,
+    near: bool = False,
     prefer: Literal["threads", "processes"] = "threads",
 ) -> Iterator[R]:
     """``function`` of every job, in order, on the workers of the context; BLAS runs single-threaded meanwhile.
@@ -278,7 +280,8 @@ def parallel_map(
     ----------
     function : whatever else it needs, and the jobs, are sent to workers in other processes: cut the data into the jobs
     n_jobs : workers, None for those of the context
-    shared : the function writes into arrays of the caller, so that threads it must be
+    near : threads of the caller, whatever is configured: the function writes into its arrays, or sending what it needs
+        would take longer than it does
     prefer : what the workers are unless the caller has configured a backend; processes for what holds Python's lock
     """
     jobs = list(jobs)
@@ -288,15 +291,19 @@ def parallel_map(
             yield from map(function, jobs)
             return
         from joblib import Parallel, delayed
+        from joblib.parallel import get_active_backend
 
-        how: dict[str, Any] = {"require": "sharedmem"} if shared else {"prefer": prefer}
-        pool = Parallel(n_jobs=workers, return_as="generator", **how)
+        how: dict[str, Any] = {"require": "sharedmem"} if near else {"prefer": prefer}
         here = partial(_call, function, os.getpid(), _context.get())  # jobs may be sent off by a thread of joblib's
-        # packed, or joblib would leave large jobs in the memory of one Dask worker, and they would be lost with it
-        results = pool(delayed(here)((job,)) for job in jobs)
+        # a message to another process takes milliseconds, so jobs go there several at a time, and all at once
+        threads = getattr(get_active_backend(**how)[0], "supports_sharedmem", False)
+        size = 1 if threads else min(PACK, -(-len(jobs) // (TURNS * workers)))
+        pool = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2 * n_jobs" if threads else "all", **how)
+        # in tuples, or joblib would leave large jobs in the memory of one Dask worker, and they would be lost with it
+        results = pool(delayed(here)(tuple(jobs[start : start + size])) for start in range(0, len(jobs), size))
         try:
-            for result in results:  # noqa: UP028 - "yield from" would close it before the warning is silenced
-                yield result
+            for pack in results:
+                yield from pack
         finally:
             with quiet:  # joblib warns of jobs that nobody waits for any more
                 results.close()

@@ -75,7 +75,7 @@ def svm_dual(gram: Any, signs: np.ndarray, C: float, max_iter: int = MAX_ITER) -
     """Dual coefficients (n, M) and intercepts (M,) of one hinge-loss machine per column of ``signs (n, M)``, and 1."""
     if not is_numpy_array(gram):
         return *hinge_machines(gram, signs, C), 1.0
-    duals, intercepts = zip(*parallel_map(partial(_train_svm, gram, C, max_iter), signs.T))
+    duals, intercepts = zip(*parallel_map(partial(_train_svm, gram, C, max_iter), signs.T, near=True))
     return np.stack(duals, axis=1), np.array(intercepts), 1.0
 
 

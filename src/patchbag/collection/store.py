@@ -147,7 +147,7 @@ class Store:
         rows = [self._index.execute(query, (key,)).fetchone() for key in keys]
         digests = [row[2] if row and row[:2] == now else None for row, now in zip(rows, status)]
         unread = [i for i, now in enumerate(status) if now and digests[i] is None]
-        for i, digest in zip(unread, parallel_map(content_digest, [paths[i] for i in unread], n_jobs, shared=True)):
+        for i, digest in zip(unread, parallel_map(content_digest, [paths[i] for i in unread], n_jobs, near=True)):
             digests[i] = digest
         old = time.time_ns() - COARSEST_CLOCK
         known = [(keys[i], *now, digests[i]) for i in unread if (now := status[i]) and now[1] < old and digests[i]]

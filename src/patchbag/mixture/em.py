@@ -98,7 +98,7 @@ def _by_jobs(
     s12 = np.zeros((parameters.n_components, 2 * parameters.dimension))
     total = 0.0
     # threads even where the context has a cluster: to send the rows, iteration after iteration, takes longer
-    for part0, part12, log_likelihood in parallel_map(partial(_sums, parameters=parameters), jobs, n_jobs, shared=True):
+    for part0, part12, log_likelihood in parallel_map(partial(_sums, parameters=parameters), jobs, n_jobs, near=True):
         s0 += part0[0]
         s12 += part12[0]
         total += log_likelihood

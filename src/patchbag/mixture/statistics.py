@@ -145,7 +145,7 @@ def collect(
     for chunk in bags.chunks(CHUNK_ROWS):
         # descriptors that lie scattered in a file are read once, and only a chunk of them at a time
         jobs = list(Bags(chunk.values, chunk.offsets, chunk.positions).chunks(JOB_ROWS))
-        for job, part in zip(jobs, parallel_map(work, jobs, n_jobs)):
+        for job, part in zip(jobs, parallel_map(work, jobs, n_jobs, near=True)):
             if part is None:
                 raise_not_finite(job, done, len(bags))
             arrays = arrays or [np.empty((len(bags), *a.shape[1:]), a.dtype) for a in part]

@@ -96,7 +96,7 @@ def find_duplicates(
     possible = candidates(index.vectors)
     for start in range(0, len(possible), BLOCK):
         block = [(i, j) for i, j in possible[start : start + BLOCK] if not joined.connected(i, j)]
-        for (i, j), found in zip(block, parallel_map(partial(_judge, see), block, index.n_jobs, shared=True)):
+        for (i, j), found in zip(block, parallel_map(partial(_judge, see), block, index.n_jobs, near=True)):
             if found is not None:
                 joined.merge(i, j)
                 pairs.append(Pair(i, j, *found))
