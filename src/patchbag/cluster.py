@@ -12,7 +12,9 @@ the paths that it has, so that these must mean the same everywhere (a shared fol
 EM stays with the caller: it looks at one sample of descriptors again and again, and to send it takes longer than to
 compute.  So do statistics of descriptors that have come back, which are as large as these: sending both costs the
 caller about as much as computing them.  Where images are described and encoded in one job
-(:func:`~patchbag.encodings.stream.encode_images`), the worker makes statistics too, and only vectors travel.  There is no scheduler of ours: addresses are Dask's, and ``"local"`` is a cluster of processes here.
+(:func:`~patchbag.encodings.stream.encode_images`), the worker makes statistics too, and only vectors travel.
+
+There is no scheduler of ours: addresses are Dask's, and ``"local"`` is a cluster of processes here.
 """
 
 from __future__ import annotations
