@@ -2,7 +2,7 @@
 """The defaults on data that nobody tuned them for: is `auto` as good as its best part, and is what it states true?
 
     python benchmarks/measure_defaults.py [FOLDER ...] [--labels 3 10] [--draws 3] [--recipes auto deep-linear ...]
-    python benchmarks/measure_defaults.py [FOLDER ...] --active [--draws 5]
+    python benchmarks/measure_defaults.py [FOLDER ...] --active [--draws 5] [--asked 20 40 80] [--rules representative]
 
 Without folders the sets of ``made_sets.py`` are made and measured.  A folder has a sub-folder per class.  Every draw
 takes so many training images per class, but at most half of a class, and tests on the others; all recipes see the same
@@ -10,8 +10,9 @@ draws.  Percent, means over draws: mean accuracy per class and its standard erro
 probability; how often sets that promise 90 % hold the class, and their size; test images with a typicality of 5 % at
 most; the same of 7 blank, flat and noise images, and of tiles of other photographs.
 
-``--active``: with as many, 2 and 4 times as many labels as there are classes, asked for by the rule and at random:
-accuracy on all other images, and classes found.
+``--active``: with ``--asked`` labels, by default as many, 2 and 4 times as many as there are classes, asked for by
+each rule: accuracy on all other images, classes found, the share that is wrong, the expected one, its interval of 90 %,
+and in how many draws it holds the share that is wrong.
 """
 
 from __future__ import annotations
@@ -94,15 +95,15 @@ def measure(folder: Path, recipes: list[str], per_class: list[int], draws: int) 
             print(f"{recipe:>12} {number:3d} per class  {'   '.join(cells)}", flush=True)
 
 
-def ask(folder: Path, draws: int) -> None:
+def ask(folder: Path, draws: int, asked_for: list[int], rules: list[str]) -> None:
     images = open_collection(folder).labelled()
     truth = images.labels.astype(str)
     pipeline = make_recipe("deep-pool")
     graph = pool_graph(pipeline, images.describe(pipeline["features"], on_error="raise").bags)
     n_classes = len(set(truth))
-    numbers = [n * n_classes for n in (1, 2, 4) if n * n_classes < 0.7 * len(truth)]
+    numbers = [n for n in asked_for or (n_classes, 2 * n_classes, 4 * n_classes) if n < 0.7 * len(truth)]
     print(f"\n{folder.name}: {len(truth)} images, {n_classes} classes", flush=True)
-    for rule in ("representative", "random", "margin"):
+    for rule in rules:
         found: list[list[list[float]]] = []
         started = time.process_time()
         for seed in range(draws):
@@ -113,14 +114,16 @@ def ask(folder: Path, draws: int) -> None:
                     asked = learner.query()
                     learner.teach(asked, truth[asked])
                 left = np.setdiff1d(np.arange(len(truth)), list(learner.labels_))
-                right = learner.predict()[left] == truth[left]
-                error = learner.error()
-                inside = error.low <= 1 - right.mean() <= error.high
-                accuracy = balanced_accuracy_score(truth[left], learner.predict()[left])
-                found[-1].append([100 * accuracy, len(learner.classes_), 100.0 * inside])
-        mean, error = np.mean(found, axis=0), np.std(found, axis=0)[:, 0] / max(draws - 1, 1) ** 0.5
-        cells = (f"{n}: {m[0]:5.1f} ± {e:3.1f} [{m[1]:5.1f}] in {m[2]:3.0f}" for n, m, e in zip(numbers, mean, error))
-        print(f"{rule:>15}  {'   '.join(cells)}   {(time.process_time() - started) / draws:.1f} s", flush=True)
+                predicted, error = learner.predict()[left], learner.error()
+                wrong = np.mean(predicted != truth[left])
+                said = [wrong, error.expected, error.low, error.high, error.low <= wrong <= error.high]
+                accuracy = balanced_accuracy_score(truth[left], predicted)
+                found[-1].append([100 * accuracy, len(learner.classes_), *(100.0 * np.array(said))])
+        mean, spread = np.mean(found, axis=0), np.std(found, axis=0)[:, 0] / max(draws - 1, 1) ** 0.5
+        print(f"{rule}   {(time.process_time() - started) / draws:.1f} s", flush=True)
+        for n, m, e in zip(numbers, mean, spread):
+            told = f"wrong {m[2]:5.1f}, expected {m[3]:5.1f} [{m[4]:5.1f}, {m[5]:5.1f}], inside {m[6]:3.0f}"
+            print(f"  {n:4d} labels: {m[0]:5.1f} ± {e:3.1f}, {m[1]:5.1f} classes   {told}", flush=True)
 
 
 def main() -> None:
@@ -130,6 +133,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
     parser.add_argument("--active", action="store_true")
+    parser.add_argument("--asked", type=int, nargs="+", default=[])
+    parser.add_argument("--rules", nargs="+", default=["representative", "random", "margin"])
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     with TemporaryDirectory() as made, runtime_context(n_jobs=options.jobs, seed=0):
@@ -137,7 +142,7 @@ def main() -> None:
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
                 if options.active:
-                    ask(folder, options.draws)
+                    ask(folder, options.draws, options.asked, options.rules)
                 else:
                     measure(folder, options.recipes, options.labels, options.draws)
             for message in sorted({str(w.message).splitlines()[0] for w in told}):

@@ -303,23 +303,38 @@ def test_the_interval_of_the_error_has_room_for_chance():
     assert learner.error().high - wrong.mean() > chance > 0
 
 
-def test_novelty_is_that_of_clusters_without_a_label():
+def test_novelty_is_that_of_images_which_no_label_has_reached():
     learner = PoolLearner(random_state=0).fit(GRAPH)
     assert (learner.novelty() == 1).all()
     for _ in range(2):
         learner.teach(image := learner.query(), NAMES[image])
     new = learner.novelty()
     seen = np.isin(NAMES, learner.classes_)
-    assert new[~seen].mean() > 0.25 and new[seen].mean() < 0.1 and (new[list(learner.labels_)] == 0).all()
-    random = PoolLearner("random", random_state=0).fit(GRAPH).teach([0, 1, 2], NAMES[:3])
-    assert set(random.novelty()[3:]) == {random.unseen_share()}
+    assert new[~seen].min() > new[seen].max() and (new[list(learner.labels_)] == 0).all()
+    assert np.delete(new, list(learner.labels_)).mean() == pytest.approx(learner.unseen_share().expected)
+    known = PoolLearner(classes=list(learner.classes_), random_state=0).fit(GRAPH)
+    known.teach(list(learner.labels_), list(learner.labels_.values()))
+    assert (known.novelty() == 0).all()  # there are no other classes
+
+
+def test_the_error_holds_classes_that_nobody_has_named():
+    """Two of four classes have labels: half of the answers are wrong, and as sure as the others."""
+    first = some(6)[:12]
+    learner = PoolLearner(random_state=0).fit(GRAPH).teach(first, NAMES[first])
+    assert learner.error().high < 0.5  # of each class six labels: nothing speaks for more
+    alone = PoolLearner(random_state=0).fit(GRAPH)
+    for _ in range(2):
+        alone.teach(image := alone.query(), NAMES[image])
+    left = np.setdiff1d(np.arange(240), list(alone.labels_))
+    error = alone.error()
+    assert error.low < (alone.predict()[left] != NAMES[left]).mean() < error.high
 
 
 def test_one_class_and_no_label():
     learner = PoolLearner(random_state=0).fit(GRAPH)
     with pytest.raises(ValueError, match="no image has a label yet"):
         learner.predict()
-    assert learner.unseen_share() == 1.0
+    assert learner.unseen_share().expected == 1.0
     learner.teach([0], ["ant"])
     assert set(learner.predict()) == {"ant"} and not learner.stopping_hint().stop
     with pytest.raises(ValueError, match="already has the label 'ant'"):

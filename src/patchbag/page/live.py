@@ -246,7 +246,7 @@ class LiveModel:
             if pool is None:
                 return
             classes = [int(c) for c in pool.learner.classes_]
-            novelty = pool.learner.novelty()
+            novelty, share = pool.learner.novelty(), pool.learner.unseen_share().expected
             p = pool.learner.predict_proba() if classes else np.zeros((len(pool.ids), 0))
             n = len(self.album)
             rest = self.rest if len(pool.learner._columns) > 1 else None
@@ -262,7 +262,7 @@ class LiveModel:
                 part = slice(start, start + BLOCK)
                 their[part, columns] = soften((rest.vectors[part] @ weights).astype(np.float64), sharpness)
             ids, p = np.append(ids, rest.ids), np.vstack([p, their])
-            novelty = np.append(novelty, np.zeros(len(rest.ids)))
+            novelty = np.append(novelty, np.full(len(rest.ids), share))
         best, probability = np.full(n, -1, np.int32), np.full(n, -1.0, np.float32)
         doubt = np.full(n, -1.0, np.float32)
         if classes:
