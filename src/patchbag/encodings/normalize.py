@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
+from math import prod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.declared import Declared, Either, Shape, floats
 from patchbag.device import like, to_host
-from patchbag.encodings.base import SomeOf
+from patchbag.encodings.base import CACHED_VALUES, SomeOf
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 
@@ -106,7 +107,10 @@ class Normalizer(TransformerMixin, BaseEstimator):
             raise ValueError("the 'intra' step needs n_blocks, the number of components")
         x = _check(X)
         self.shape_ = tuple(x.shape[1:])
-        for step in self.steps:
+        done = 0
+        for at, step in enumerate(self.steps):
+            if step in ("whiten", "idf"):  # look at all images
+                x, done = self._apply(self.steps[done:at], x), at
             if step == "whiten":
                 mean, deviation = _moments(x)
                 largest = max(float(x.max()), -float(x.min()), 1e-300)
@@ -118,8 +122,7 @@ class Normalizer(TransformerMixin, BaseEstimator):
             if step == "idf":
                 there = to_host(array_namespace(x).sum(like(x != 0, x), axis=0))
                 self.idf_ = np.where(there > 0, np.log(len(x) / np.maximum(there, 1)), 0.0).astype(there.dtype)
-            x = self._apply(step, x)
-        return _join(x)
+        return self._finish(self.steps[done:], x)
 
     def transform(self, X: Any) -> Any:
         check_is_fitted(self, "shape_")
@@ -127,22 +130,33 @@ class Normalizer(TransformerMixin, BaseEstimator):
         if tuple(x.shape[1:]) != self.shape_:
             raise ValueError(f"fitted on encodings of shape (n, {self.shape_}), got {x.shape}")
         with np.errstate(over="ignore", invalid="ignore"):
-            for step in self.steps:
-                x = self._apply(step, x)
-        return require_finite(_join(x), "the encodings")
+            return require_finite(self._finish(self.steps, x), "the encodings")
 
-    def _apply(self, step: str, x: Any) -> Any:
-        if step == "whiten":
-            centred = x - like(self.mean_, x)
-            centred *= like(self.scale_, x)
-            return centred
-        if step == "power":
-            return signed_power(x, self.exponent)
-        if step == "l2":
-            return l2_normalize(x)
-        if step == "idf":
-            return x * like(self.idf_, x)
-        return intra_normalize(x, self.n_blocks or 1)
+    def _finish(self, steps: Sequence[str], x: Any) -> Any:
+        """The steps and the cells joined, for so many images at a time as stay in the cache."""
+        if not is_numpy_array(x):
+            return _join(self._apply(steps, x))
+        out = np.empty((len(x), prod(x.shape[1:])), x.dtype)
+        rows = max(1, CACHED_VALUES // out.shape[1])
+        for start in range(0, len(x), rows):
+            part = slice(start, start + rows)
+            out[part] = _join(self._apply(steps, x[part]))
+        return out
+
+    def _apply(self, steps: Sequence[str], x: Any) -> Any:
+        for step in steps:
+            if step == "whiten":
+                x = x - like(self.mean_, x)
+                x *= like(self.scale_, x)
+            elif step == "power":
+                x = signed_power(x, self.exponent)
+            elif step == "l2":
+                x = l2_normalize(x)
+            elif step == "idf":
+                x = x * like(self.idf_, x)
+            else:
+                x = intra_normalize(x, self.n_blocks or 1)
+        return x
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
