@@ -29,8 +29,8 @@ from patchbag.mixture.statistics import Statistics
 from patchbag.records import as_floats, require_finite
 from patchbag.registry import Storable
 
-# Statistics that are encoded at a time.  Temporaries that stay in the cache are several times as fast as fresh memory; an
-# encoding that learns has compiled loops over images, which want many.
+# Statistics that are encoded at a time.  Temporaries that stay in the cache are several times as fast as fresh memory;
+# an encoding that learns has compiled loops over images, which want many.
 CACHED_VALUES, BLOCK_VALUES, DEVICE_BLOCK_VALUES = 1 << 17, 1 << 23, 1 << 28
 
 
