@@ -38,7 +38,7 @@ def make() -> list[tuple[str, bytes]]:
     """Names and files."""
     from PIL import Image
 
-    from patchbag.decoders import known_formats
+    from patchbag.images.decoders import known_formats
 
     found = []
     for kind, (mode, side, options) in PICTURES.items():
@@ -67,8 +67,8 @@ def many_scans(side: int, times: int) -> bytes:
 
 def work(folder: Path, seed: int) -> None:
     """A worker: every file once; a line for each."""
-    from patchbag import decoding
-    from patchbag.images import ImageError, load_image
+    from patchbag.images import decoding
+    from patchbag.images.loading import ImageError, load_image
 
     paths = sorted(folder.iterdir())
     random.Random(seed).shuffle(paths)

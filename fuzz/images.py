@@ -42,7 +42,7 @@ def seeds() -> list[tuple[str, bytes]]:
     """Sound files of every format and mode."""
     from PIL import Image
 
-    from patchbag.decoders import known_formats
+    from patchbag.images.decoders import known_formats
 
     rng, found = np.random.default_rng(0), []
     levels = np.cumsum(rng.integers(-9, 10, (40, 52, 3)), axis=1).astype(np.uint8)
@@ -66,7 +66,7 @@ def large_seeds() -> list[tuple[str, bytes]]:
     from bombs import PICTURES, many_scans
     from PIL import Image
 
-    from patchbag.decoders import known_formats
+    from patchbag.images.decoders import known_formats
 
     found = [("JPEG", many_scans(1000, 300))]
     for kind, (mode, _, options) in PICTURES.items():
@@ -115,9 +115,9 @@ def sealed(data: bytes) -> bytes:
 
 
 def prepare() -> campaign.Case:
-    from patchbag.decoders import EXTENSIONS
-    from patchbag.decoding import processes
-    from patchbag.images import ImageError, load_image
+    from patchbag.images.decoders import EXTENSIONS
+    from patchbag.images.decoding import processes
+    from patchbag.images.loading import ImageError, load_image
 
     known, large = seeds(), large_seeds()
     folder = campaign.folder()

@@ -48,7 +48,8 @@ def check_labels(folder: Path, said: list[str]) -> None:
 
 
 def save_models(folder: Path, say: Say, who: int) -> None:
-    from patchbag import LinearClassifier, storage
+    from patchbag import LinearClassifier
+    from patchbag.storage import models as storage
 
     rng = np.random.default_rng(0)
     model = LinearClassifier(C=1.0).fit(rng.normal(size=(20, 4)), np.tile(["a", "b"], 10))
@@ -60,7 +61,7 @@ def save_models(folder: Path, say: Say, who: int) -> None:
 
 
 def check_models(folder: Path, said: list[str]) -> None:
-    from patchbag import storage
+    from patchbag.storage import models as storage
 
     if said or (folder / "model").exists():
         coef = storage.load(folder / "model").coef_
@@ -267,10 +268,10 @@ def prepare() -> campaign.Case:
     import patchbag.search.compressed
     import patchbag.search.index
     import patchbag.search.index_file
-    import patchbag.storage
+    import patchbag.storage.models
     from patchbag import Bags, LinearClassifier
 
-    assert Bags and LinearClassifier and patchbag.storage  # imported before the forks
+    assert Bags and LinearClassifier and patchbag.storage.models  # imported before the forks
     commands.warm_up()
 
     def case(seed: int) -> str:

@@ -54,7 +54,8 @@ def corpus(few: bool = False) -> list[tuple[str, dict[str, Any], dict[str, np.nd
 
     import test_estimators
     from conftest import ANGLES, texture
-    from patchbag import Categorizer, storage
+    from patchbag import Categorizer
+    from patchbag.storage import models as storage
 
     found = []
     names = np.repeat(sorted(ANGLES), 4)
@@ -154,7 +155,7 @@ def write(path: Path, tree: Any, tensors: dict[str, np.ndarray]) -> None:
     """A model file with the checksum that belongs to it."""
     from safetensors.numpy import save_file
 
-    from patchbag import storage
+    from patchbag.storage import models as storage
 
     manifest = {"format": storage.FORMAT, "version": storage.VERSION, "model": tree}
     manifest["checksum"] = storage._checksum(tree, tensors)
@@ -167,7 +168,8 @@ def prepare() -> campaign.Case:
     from sklearn.exceptions import NotFittedError
 
     import test_estimators
-    from patchbag import Categorizer, storage
+    from patchbag import Categorizer
+    from patchbag.storage import models as storage
 
     few = bool(os.environ.get("FUZZ_FEW"))
     known = corpus(few) if few else campaign.kept("models", corpus, __file__, test_estimators.__file__)

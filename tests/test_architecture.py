@@ -11,15 +11,11 @@ ROOT = Path(__file__).parents[1] / "src" / "patchbag"
 
 # modules and folders in the order of the data flow; those on one line know nothing of each other's insides
 ORDER = [
-    ["runtime", "fingerprint", "special", "protocol", "metrics", "parameters", "records", "registry", "replacing"],
-    ["decoders", "declared"],
-    ["decoding", "levels"],
-    ["image_channels"],
+    ["runtime", "fingerprint", "special", "protocol", "metrics", "parameters", "records"],
+    ["storage"],
     ["images"],
-    ["cluster", "device", "thumbnails"],
-    ["array_files"],
-    ["bag_files"],
-    ["bags", "foreign"],
+    ["cluster", "device"],
+    ["bags"],
     ["channels"],
     ["features"],
     ["mixture"],
@@ -30,7 +26,7 @@ ORDER = [
     ["active"],
     ["explain"],
     ["collection"],
-    ["groups", "irma", "memory", "settings", "storage", "voc"],
+    ["datasets", "memory", "settings"],
     ["stages", "advice"],
     ["recipes"],
     ["search"],

@@ -16,7 +16,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 import patchbag
-from patchbag import Bags, Channels, storage
+from patchbag import Bags, Channels
+from patchbag.storage import models as storage
 
 N = 24
 LABELS = np.array(["a", "b", "c"])[np.arange(N) % 3]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from patchbag import Categorizer, GaussianProcessClassifier, cli, make_recipe, storage
+from patchbag import Categorizer, GaussianProcessClassifier, cli, make_recipe
 from patchbag.experiments import (
     ExperimentError,
     Journal,
@@ -17,6 +17,7 @@ from patchbag.experiments import (
     run_pipeline,
     write_results,
 )
+from patchbag.storage import models as storage
 
 # smaller trees, vocabularies and bags: the same steps in a fraction of the time
 SMALL = {

@@ -57,8 +57,8 @@ from .features.laplacian import MultiscalePatches as MultiscalePatches
 from .features.lbp import LocalBinaryPatterns as LocalBinaryPatterns
 from .features.projection import BagPCA as BagPCA
 from .features.projection import PerDescriptor as PerDescriptor
-from .images import ImageError as ImageError
-from .images import load_image as load_image
+from .images.loading import ImageError as ImageError
+from .images.loading import load_image as load_image
 from .metrics import average_precision as average_precision
 from .metrics import mean_average_precision as mean_average_precision
 from .metrics import mean_class_accuracy as mean_class_accuracy
@@ -75,7 +75,6 @@ from .neighbors.bregman import BregmanNeighbors as BregmanNeighbors
 from .protocol import PerClassSplit as PerClassSplit
 from .recipes import add_recipe as add_recipe
 from .recipes import make_recipe as make_recipe
-from .registry import storable as storable
 from .report import write_report as write_report
 from .runtime import runtime_context as runtime_context
 from .search.clusters import ImageClusters as ImageClusters
@@ -95,5 +94,6 @@ from .similarity.sets.pyramid_match import PyramidMatchKernel as PyramidMatchKer
 from .similarity.sets.spatial_match import SpatialPyramidMatch as SpatialPyramidMatch
 from .similarity.smp import SMPSimilarity as SMPSimilarity
 from .similarity.union import KernelUnion as KernelUnion
+from .storage.registry import storable as storable
 
 __version__: str

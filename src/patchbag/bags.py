@@ -24,10 +24,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from patchbag.bag_files import open_bags, save_bags
-from patchbag.declared import Array, Declared, floats, integers
 from patchbag.records import Samples, require_finite
 from patchbag.runtime import check_random_state
+from patchbag.storage.bag_files import open_bags, save_bags
+from patchbag.storage.declared import Array, Declared, floats, integers
 
 
 class Bags(Samples):
@@ -236,7 +236,7 @@ class Bags(Samples):
     # --- files ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the bags to the folder ``path``; see :mod:`patchbag.bag_files`."""
+        """Write the bags to the folder ``path``; see :mod:`patchbag.storage.bag_files`."""
         return save_bags(path, self.values, self.offsets, self.positions)
 
     @classmethod

@@ -24,13 +24,13 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.classifiers.confidence.left_out import SaysHowSure
 from patchbag.classifiers.confidence.usual_bags import UsualBags, either
 from patchbag.classifiers.targets import as_labels
-from patchbag.declared import Declared, Part, labels
 from patchbag.features.extraction import as_images
 from patchbag.memory import CHUNK, predict_in_chunks
 from patchbag.parameters import estimator, parameter
 from patchbag.recipes import make_recipe
 from patchbag.records import require_finite
 from patchbag.runtime import runtime_context
+from patchbag.storage.declared import Declared, Part, labels
 
 FIXED_FEATURES = (
     "features chooses those of a named recipe, and this recipe is a pipeline already: set features before the "
@@ -194,8 +194,8 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     # --- files ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the trained categorizer to one file (see :mod:`patchbag.storage`)."""
-        from patchbag import storage
+        """Write the trained categorizer to one file (see :mod:`patchbag.storage.models`)."""
+        from patchbag.storage import models as storage
 
         check_is_fitted(self, "recipe_")
         return storage.save(self, path)
@@ -203,7 +203,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """A categorizer that :meth:`save` wrote; nothing in the file is executed."""
-        from patchbag import storage
+        from patchbag.storage import models as storage
 
         obj = storage.load(path)
         if not isinstance(obj, cls):

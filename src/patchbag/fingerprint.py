@@ -13,8 +13,8 @@ from pathlib import Path
 
 # what turns images into figures; texts, commands and reports do not change them
 FOLDERS = (
-    "features", "mixture", "encodings", "embeddings", "similarity", "neighbors", "classifiers", "active", "search",
-    "experiments",
+    "images", "storage", "datasets", "features", "mixture", "encodings", "embeddings", "similarity", "neighbors",
+    "classifiers", "active", "search", "experiments",
 )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from patchbag.evaluation import LEAST_OF_GROUP, Evaluation
+from patchbag.images.thumbnails import thumbnail
 from patchbag.metrics import calibration_error
-from patchbag.replacing import replacing
-from patchbag.thumbnails import thumbnail
+from patchbag.storage.replacing import replacing
 
 THUMBNAILS = 24
 PAIRS = 8

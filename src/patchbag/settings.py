@@ -16,7 +16,7 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 from sklearn.utils._param_validation import InvalidParameterError, validate_parameter_constraints
 
-from patchbag.declared import is_stray_boolean
+from patchbag.storage.declared import is_stray_boolean
 
 
 def check_settings(pipeline: Any, settings: Mapping[str, Any], what: str, listing: str = "") -> None:

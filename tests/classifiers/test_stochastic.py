@@ -7,9 +7,10 @@ import pytest
 from scipy import sparse
 from sklearn.svm import LinearSVC
 
-from patchbag import StochasticLinearClassifier, storage
+from patchbag import StochasticLinearClassifier
 from patchbag.classifiers import stochastic
 from patchbag.classifiers.stripes import bounds_of, stripes
+from patchbag.storage import models as storage
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import time
 import numpy as np
 from PIL import Image
 
-from patchbag.decoders import MAX_PIXELS
 from patchbag.features.extraction import FeatureExtractor
-from patchbag.images import MAX_SIDE, ImageError
+from patchbag.images.decoders import MAX_PIXELS
+from patchbag.images.loading import MAX_SIDE, ImageError
 
 
 class Rows(FeatureExtractor):

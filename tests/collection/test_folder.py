@@ -12,8 +12,8 @@ from collection.pictures import Rows, save
 from patchbag.collection import CollectionError, open_collection
 from patchbag.collection.folder import find_images
 from patchbag.collection.labels import LabelFile
-from patchbag.decoders import FORMATS, known_formats
-from patchbag.images import ImageError, load_image
+from patchbag.images.decoders import FORMATS, known_formats
+from patchbag.images.loading import ImageError, load_image
 
 
 def test_images_come_by_class_and_name_with_their_labels(photos):

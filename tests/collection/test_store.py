@@ -19,7 +19,7 @@ from patchbag.collection.store import Store, parse_bytes
 from patchbag.features.channels import FeatureChannels
 from patchbag.features.color import ColorStatistics
 from patchbag.features.dense_sift import DenseSIFT
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 from patchbag.runtime import runtime_context
 
 TINY = DenseSIFT(8, (4,), dtype="uint8")
@@ -79,7 +79,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(photos, monkeypatch):
     open_collection(photos).describe(Rows())
     read = []
     monkeypatch.setattr(store, "content_digest", lambda path: read.append(path))
-    monkeypatch.setattr("patchbag.images._decode", lambda *a: pytest.fail("read again"))
+    monkeypatch.setattr("patchbag.images.loading._decode", lambda *a: pytest.fail("read again"))
     assert len(open_collection(photos).describe(Rows()).bags) == 7 and read == []
 
 

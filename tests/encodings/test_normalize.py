@@ -5,7 +5,7 @@ import pytest
 from sklearn.pipeline import Pipeline
 
 from patchbag import Normalizer
-from patchbag.storage import load, save
+from patchbag.storage.models import load, save
 
 
 def test_whitening_uses_training_mean_and_deviation_only(rng):

@@ -17,7 +17,7 @@ from patchbag import (
     runtime_context,
 )
 from patchbag.encodings.stream import encode_images, stream_vectors
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 
 
 def test_a_streamed_file_holds_what_transform_gives_and_teaches(tmp_path):

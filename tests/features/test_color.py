@@ -6,7 +6,7 @@ import pytest
 
 from oracles.features import color_cells
 from patchbag.features.color import ColorStatistics, color_statistics
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from sklearn.base import clone
 
-from patchbag import DenseSIFT, FeatureChannels, open_collection, runtime_context, storage
+from patchbag import DenseSIFT, FeatureChannels, open_collection, runtime_context
 from patchbag.features.deep import DeepPatches, as_map, find_output, prepare
 from patchbag.features.networks.efficientnet_lite import VARIANTS
 from patchbag.features.networks.onnx_network import OnnxNetwork
+from patchbag.storage import models as storage
 
 UNIT = ((0.0,) * 3, (1.0,) * 3)
 

@@ -14,7 +14,7 @@ from patchbag.channels import Channels
 from patchbag.features import grid
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.orientation_histograms import dense_sift
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 
 GOLDEN = Path(__file__).parents[1] / "data" / "vlfeat_dsift_camera.npz"
 

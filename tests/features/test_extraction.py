@@ -16,7 +16,7 @@ from patchbag.bags import Bags
 from patchbag.features import extraction
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.extraction import Failure, FeatureExtractor
-from patchbag.images import ImageError, load_image
+from patchbag.images.loading import ImageError, load_image
 
 
 class Rows(pictures.Rows):

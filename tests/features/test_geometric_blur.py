@@ -15,7 +15,7 @@ from patchbag.features.geometric_blur import (
     ring_offsets,
     sample_blurred,
 )
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 
 
 def picture(seed=0, size=(70, 90)):

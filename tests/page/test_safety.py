@@ -12,8 +12,8 @@ from PIL import Image
 
 from page.conftest import opened
 from page.pages import made_page, make_folder
-from patchbag import decoding
-from patchbag.images import ImageError
+from patchbag.images import decoding
+from patchbag.images.loading import ImageError
 from patchbag.page import decoder
 from patchbag.page.database import DatabaseError
 from patchbag.page.safety import new_token

@@ -18,7 +18,7 @@ from patchbag import SearchIndex
 from patchbag.collection import CollectionError
 from patchbag.features.deep import DeepPatches
 from patchbag.features.networks.preparation import pooled_vector
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 from patchbag.search import encoder as encoder_module
 from patchbag.search.folder_index import clear_indexes
 from patchbag.search.index_file import read_index, write_index
@@ -37,7 +37,7 @@ def fake_network(monkeypatch):
     seen: list[str] = []
 
     def look(source, model="", name=None):
-        from patchbag.images import load_image
+        from patchbag.images.loading import load_image
 
         seen.append(str(name))
         array = load_image(source, mode="rgb", name=name).array

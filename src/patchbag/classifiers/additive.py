@@ -16,9 +16,9 @@ from sklearn.base import _fit_context, clone
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.linear import MAX_ITER, LinearClassifier
-from patchbag.declared import Declared, Part, floats
 from patchbag.embeddings.additive import AdditiveKernelPCA
 from patchbag.embeddings.scores import TABLE_CLASSES, additive_scores, score_tables
+from patchbag.storage.declared import Declared, Part, floats
 
 
 class AdditiveClassifier(LinearClassifier):

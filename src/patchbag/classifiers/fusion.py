@@ -27,9 +27,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.channels import Channels
 from patchbag.classifiers.targets import encode_labels
-from patchbag.declared import Declared, labels, steps
 from patchbag.parameters import estimator, parameter
 from patchbag.records import require_finite
+from patchbag.storage.declared import Declared, labels, steps
 
 
 @estimator

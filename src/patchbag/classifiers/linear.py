@@ -49,11 +49,11 @@ from patchbag.classifiers.targets import (
     one_machine_a_class,
     one_versus_rest,
 )
-from patchbag.declared import NOT_ZERO, Declared, floats, labels, real, size
 from patchbag.device import lies_elsewhere, like, product, to_host
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
+from patchbag.storage.declared import NOT_ZERO, Declared, floats, labels, real, size
 
 C_GRID = (10.0, 1.0, 100.0)  # the first of the most accurate: at 1, scores of few images change with their number
 GRAM_LIMIT = 6000

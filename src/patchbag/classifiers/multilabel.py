@@ -15,9 +15,9 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.linear import C_GRID, svm_dual
-from patchbag.declared import Declared, floats, real
 from patchbag.metrics import average_precision
 from patchbag.parameters import POSITIVE, estimator, parameter
+from patchbag.storage.declared import Declared, floats, real
 
 
 def train_machines(gram: np.ndarray, truth: np.ndarray, C: float) -> tuple[np.ndarray, np.ndarray]:

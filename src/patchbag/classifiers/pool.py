@@ -22,11 +22,11 @@ from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import Fold
-from patchbag.declared import Declared, floats, labels, real, size
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.similarity.graph.choice import known_labels, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
+from patchbag.storage.declared import Declared, floats, labels, real, size
 
 
 @estimator

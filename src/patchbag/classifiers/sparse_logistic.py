@@ -53,11 +53,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a_class, one_versus_rest
-from patchbag.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
 from patchbag.device import to_host
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
+from patchbag.storage.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
 
 # λ on the path, as fractions of the smallest λ that leaves nothing
 PATH = np.logspace(-0.5, -3.0, 6)

@@ -55,11 +55,11 @@ from patchbag.classifiers.confidence.temperature import fit_temperature
 from patchbag.classifiers.stochastic_steps import descend, multiples, sparse_scores, sparse_update
 from patchbag.classifiers.stripes import CHUNK, STRIPE, bounds_of, rows_of, sample_rows, stripes
 from patchbag.classifiers.targets import one_column_a_class, one_machine_a_class
-from patchbag.declared import Declared, floats, integer, labels, real, size
 from patchbag.encodings.stored import StoredVectors
 from patchbag.records import require_finite
-from patchbag.registry import storable
 from patchbag.runtime import check_random_state, one_worker, parallel_map, runtime_context
+from patchbag.storage.declared import Declared, floats, integer, labels, real, size
+from patchbag.storage.registry import storable
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
 TUNING = 5000

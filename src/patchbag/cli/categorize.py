@@ -223,8 +223,8 @@ def print_evaluation(result: Any) -> None:
 
 def write_evaluation(result: Any, failures: list[Any], json_path: Path | None, report: Path, title: str) -> None:
     """The JSON file and the report; if one cannot be written, the other is, and then the error is raised."""
-    from patchbag.replacing import write_json
     from patchbag.report import write_report
+    from patchbag.storage.replacing import write_json
 
     problem: OSError | None = None
     if json_path is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.active.simulation import LearningCurves, simulate
-from patchbag.replacing import write_json
+from patchbag.storage.replacing import write_json
 
 
 def learning_curves(

@@ -149,7 +149,7 @@ def say_how_read(paths: Any, page: int = 0) -> None:
 
     The page is the one that a model reads, unless the person asks for another.
     """
-    from patchbag.decoders import FORMATS, pages_and_depth
+    from patchbag.images.decoders import FORMATS, pages_and_depth
     from patchbag.runtime import current_runtime
 
     looked = [path for path in paths if path.lower().endswith((*FORMATS["TIFF"], *FORMATS["PNG"]))][:SAMPLE]

@@ -199,7 +199,7 @@ class Copy(NamedTuple):
 
 def describe_group(paths: list[str], group: list[int], pairs: list[Any]) -> list[Copy]:
     """The images of a group, largest picture first, and how each of the others is related to one of the group."""
-    from patchbag.images import load_image
+    from patchbag.images.loading import load_image
 
     sizes = {row: load_image(paths[row], max_side=64).original_size for row in group}  # decoded for the index just now
     order = sorted(group, key=lambda row: (-sizes[row][0] * sizes[row][1], row))

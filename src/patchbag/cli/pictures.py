@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from patchbag.images import ImageError, load_image
+from patchbag.images.loading import ImageError, load_image
 
 MEANS = ("auto", "kitty", "iterm", "sixel", "blocks", "none")
 WIDTH = 60  # characters

@@ -193,7 +193,7 @@ def writing(path: Path | None, classes: list[str], with_sets: bool) -> Iterator[
 @contextmanager
 def appending(path: Path, mode: str) -> Iterator[tuple[IO[str], Callable[[], AbstractContextManager[None]]]]:
     """A text file that grows line by line, and a context around writing to it in which errors name it."""
-    from patchbag.replacing import naming
+    from patchbag.storage.replacing import naming
 
     file = path.open(mode, encoding="utf-8", errors="surrogateescape", newline="")
     try:
@@ -209,7 +209,7 @@ def _parquet(path: Path, classes: list[str]) -> Iterator[Emit]:
         import pyarrow.parquet
     except ImportError:
         raise ValueError(f"{path}: .parquet files need pyarrow: pip install pyarrow") from None
-    from patchbag.replacing import replacing
+    from patchbag.storage.replacing import replacing
 
     rows: list[Answer] = []
     yield rows.append

@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from patchbag.collection.files import Status, entry_status
-from patchbag.decoders import EXTENSIONS
+from patchbag.images.decoders import EXTENSIONS
 
 # sub-folders of images that have no label yet, in lower case
 UNLABELLED = ("unlabelled", "unlabeled")

@@ -32,7 +32,7 @@ from patchbag.collection.tables import (
     table_rows,
     western,
 )
-from patchbag.replacing import locked, replacing
+from patchbag.storage.replacing import locked, replacing
 
 # where answers are looked for beside the images
 LABEL_FILES = ("labels.csv", "labels.json")

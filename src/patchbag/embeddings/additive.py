@@ -42,7 +42,6 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from patchbag.declared import Declared, floats, integers, real, size
 from patchbag.device import to_host
 from patchbag.embeddings.eigenfunctions import (
     KERNELS,
@@ -52,8 +51,9 @@ from patchbag.embeddings.eigenfunctions import (
     learn_functions,
     quantiles,
 )
-from patchbag.registry import storable
 from patchbag.runtime import check_random_state, parallel_map, parallel_njit
+from patchbag.storage.declared import Declared, floats, integers, real, size
+from patchbag.storage.registry import storable
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
 BLOCK = 64  # dimensions that are learned together: their matrices stay near the core

@@ -30,10 +30,10 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.declared import Declared, Part, floats, real
-from patchbag.registry import storable
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import is_kernel
+from patchbag.storage.declared import Declared, Part, floats, real
+from patchbag.storage.registry import storable
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
 

@@ -37,12 +37,12 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.declared import Declared, floats, real
 from patchbag.embeddings.additive import HistogramMap
 from patchbag.records import require_finite
-from patchbag.registry import storable
 from patchbag.runtime import check_random_state
 from patchbag.similarity.histograms.kernel import HistogramKernel
+from patchbag.storage.declared import Declared, floats, real
+from patchbag.storage.registry import storable
 
 GAMMA_SAMPLES = 512
 

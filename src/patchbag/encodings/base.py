@@ -23,11 +23,11 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.declared import Declared, Either, Part, Shape
 from patchbag.device import lies_elsewhere, to_host
 from patchbag.mixture.statistics import Statistics
 from patchbag.records import as_floats, require_finite
-from patchbag.registry import Storable
+from patchbag.storage.declared import Declared, Either, Part, Shape
+from patchbag.storage.registry import Storable
 
 # Statistics that are encoded at a time.  Temporaries that stay in the cache are several times as fast as fresh memory;
 # an encoding that learns has compiled loops over images, which want many.

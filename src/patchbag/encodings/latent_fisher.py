@@ -40,7 +40,6 @@ from array_api_compat import array_namespace
 from numba import njit, prange
 from scipy.special import digamma as _digamma
 
-from patchbag.declared import Declared, Many, Part, integer, real
 from patchbag.device import lies_elsewhere, to_host
 from patchbag.encodings import latent_dense
 from patchbag.encodings.base import SomeOf, StatisticsTransformer
@@ -50,6 +49,7 @@ from patchbag.mixture.statistics import Statistics
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma_from_log, log_positive
+from patchbag.storage.declared import Declared, Many, Part, integer, real
 
 BLOCKS = ("alpha", "m", "beta", "a", "b")
 _IMAGES = 8

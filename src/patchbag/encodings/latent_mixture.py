@@ -47,14 +47,14 @@ from scipy.special import digamma as _digamma
 from scipy.special import gammaln, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from patchbag.declared import NOT_ZERO, floats, stored
 from patchbag.device import lies_elsewhere, to_host
 from patchbag.encodings import latent_dense
 from patchbag.encodings.base import pool_cells
 from patchbag.encodings.conjugate import LARGEST, fit_gamma, fit_polya
-from patchbag.registry import storable
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma, inlined, log_gamma, log_positive
+from patchbag.storage.declared import NOT_ZERO, floats, stored
+from patchbag.storage.registry import storable
 
 SMALLEST_BETA = 1e-6
 

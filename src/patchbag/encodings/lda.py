@@ -48,7 +48,6 @@ from numba import njit, prange
 from scipy.special import digamma as _digamma
 from sklearn.utils._param_validation import Interval
 
-from patchbag.declared import NOT_ZERO, Declared, booleans, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells, unpool_cells
 from patchbag.encodings.conjugate import fit_polya
 from patchbag.encodings.polya import polya_shift
@@ -57,6 +56,7 @@ from patchbag.mixture.statistics import Statistics
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_njit
 from patchbag.special import digamma, exp_nonpositive, exp_single, split_exp_digamma
+from patchbag.storage.declared import NOT_ZERO, Declared, booleans, floats
 
 real = np.float32
 

@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, size
 from patchbag.records import require_finite
-from patchbag.registry import storable
+from patchbag.storage.declared import Declared, size
+from patchbag.storage.registry import storable
 
 ROWS = 1 << 18
 

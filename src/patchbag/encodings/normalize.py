@@ -30,11 +30,11 @@ from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.declared import Declared, Either, Shape, floats
 from patchbag.device import like, to_host
 from patchbag.encodings.base import CACHED_VALUES, SomeOf
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
+from patchbag.storage.declared import Declared, Either, Shape, floats
 
 COLUMNS = 4096  # dimensions that are looked at in double precision at a time
 

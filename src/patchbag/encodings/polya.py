@@ -44,13 +44,13 @@ import numpy as np
 from numba import njit, prange
 from scipy.special import digamma as _digamma
 
-from patchbag.declared import NOT_ZERO, Declared, Either, booleans, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells
 from patchbag.encodings.conjugate import LARGEST, fit_polya
 from patchbag.mixture.statistics import Statistics
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_njit
 from patchbag.special import digamma
+from patchbag.storage.declared import NOT_ZERO, Declared, Either, booleans, floats
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

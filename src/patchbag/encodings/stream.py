@@ -28,8 +28,8 @@ import numpy as np
 
 from patchbag.encodings.stored import ENDING, StoredVectors, create_array, open_array
 from patchbag.features.extraction import Failure, FeatureExtractor, Progress, check_on_error
-from patchbag.replacing import replacing
 from patchbag.runtime import one_worker, parallel_map
+from patchbag.storage.replacing import replacing
 
 CHUNK = 256
 JOB = 64  # images of a job that describes and encodes

@@ -42,12 +42,12 @@ import numpy as np
 from numba import njit, prange
 from sklearn.exceptions import ConvergenceWarning
 
-from patchbag.declared import Declared, floats
 from patchbag.encodings.base import StatisticsTransformer, pool_cells, unpool_cells
 from patchbag.mixture.statistics import Statistics
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_njit
 from patchbag.special import log_positive
+from patchbag.storage.declared import Declared, floats
 
 _BLOCKS = 16
 _TINY = 1e-300

@@ -15,10 +15,10 @@ from sklearn.pipeline import Pipeline
 
 from patchbag.collection import Collection, open_collection
 from patchbag.collection.files import content_digest
+from patchbag.datasets.irma import open_irma
 from patchbag.experiments.files import ExperimentError
 from patchbag.experiments.runs import branch_prefixes, expand_runs, run_pipeline
 from patchbag.fingerprint import code_fingerprint
-from patchbag.irma import open_irma
 from patchbag.protocol import PerClassSplit
 
 Row = dict[str, Any]

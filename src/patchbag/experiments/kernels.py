@@ -23,9 +23,9 @@ from patchbag.experiments.runs import run_pipeline
 from patchbag.features.channels import FeatureChannels
 from patchbag.fingerprint import code_fingerprint
 from patchbag.memory import content_key
-from patchbag.replacing import replacing
 from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
+from patchbag.storage.replacing import replacing
 
 
 def kernel_branches(spec: dict[str, Any]) -> tuple[Any, dict[str, Pipeline]]:

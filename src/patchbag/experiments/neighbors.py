@@ -28,7 +28,7 @@ from patchbag.collection import Collection
 from patchbag.experiments.experiment import Experiment, Row, file_contents, make_row
 from patchbag.experiments.files import study
 from patchbag.features.dense_sift import DenseSIFT
-from patchbag.images import load_image
+from patchbag.images.loading import load_image
 from patchbag.neighbors.ball_tree import grow_ball_tree
 from patchbag.neighbors.brute import search_brute
 from patchbag.neighbors.divergences import GENERATORS

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.replacing import write_json
+from patchbag.storage.replacing import write_json
 
 
 def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:

@@ -11,9 +11,10 @@ A file names representations of :mod:`patchbag.search.representations`::
     by = "deep"
     diffuse = true
 
-``layout = "ukbench"`` or ``"holidays"`` (:mod:`patchbag.groups`) has groups of the same thing for classes; ``at`` are
-then cut-offs, and the figure of each is the recall, drawn over 1 - precision (figures 2.5 and 2.6).  ``first = 100`` in
-a run takes as many images of the folder; ``by = "keypoints"`` compares by the number of matched SIFT keypoints.
+``layout = "ukbench"`` or ``"holidays"`` (:mod:`patchbag.datasets.groups`) has groups of the same thing for classes;
+``at`` are then cut-offs, and the figure of each is the recall, drawn over 1 - precision (figures 2.5 and 2.6).
+``first = 100`` in a run takes as many images of the folder; ``by = "keypoints"`` compares by the
+number of matched SIFT keypoints.
 ``expand = 5`` in a run searches again by the query and the first five results.
 
 ``queries = 100`` takes as many random images as queries, the same number per class (seed 0); ``preselected = 150`` in a
@@ -33,9 +34,9 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.datasets.groups import open_groups
 from patchbag.experiments.experiment import Experiment, Row, file_contents, make_row
 from patchbag.experiments.files import study
-from patchbag.groups import open_groups
 from patchbag.metrics import mean_average_precision, precision_at, top_four_score
 from patchbag.runtime import parallel_map
 from patchbag.search.diffusion import CANDIDATES, diffuse

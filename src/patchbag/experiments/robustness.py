@@ -40,7 +40,7 @@ from PIL import Image
 from patchbag.experiments.experiment import Experiment, Row, file_contents, make_row
 from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.retrieval import choose_queries
-from patchbag.images import load_image
+from patchbag.images.loading import load_image
 from patchbag.search.index import SearchIndex
 
 TOP = 100

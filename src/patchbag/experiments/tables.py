@@ -18,13 +18,13 @@ from sklearn.svm import SVC
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.multilabel import MultilabelSVM
 from patchbag.collection import open_collection
+from patchbag.datasets.voc import open_voc
 from patchbag.evaluation import Evaluation, compare, evaluate
 from patchbag.experiments.experiment import Experiment, Row, make_row
 from patchbag.experiments.files import ExperimentError, study
 from patchbag.experiments.kernels import kernel_branches, kernels_of
 from patchbag.experiments.runs import run_pipeline
 from patchbag.runtime import runtime_context
-from patchbag.voc import open_voc
 
 # the paper's process; only the class is asked for, so that nothing is calibrated
 PLAIN: dict[str, Any] = {"repair": True, "level": 0.0, "calibrate": False}

@@ -11,8 +11,8 @@ from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils.metaestimators import _BaseComposition
 
 from patchbag.channels import Channels
-from patchbag.declared import Choice, Declared, Either, Many, Pair, Part
 from patchbag.parameters import estimator, parameter
+from patchbag.storage.declared import Choice, Declared, Either, Many, Pair, Part
 
 
 @estimator

@@ -32,7 +32,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, LENGTHS, FeatureExtractor
-from patchbag.images import Mode
+from patchbag.images.loading import Mode
 from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 CELLS = 4
@@ -77,7 +77,7 @@ class ColorStatistics(FeatureExtractor):
     cell_sizes : one scale each, in pixels; a patch is 4 cells wide
     dtype : "float32", "float16" or "uint8" (rounded), all on the scale 0..255
     min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
-    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    max_side, max_pixels : see :func:`patchbag.images.loading.load_image`
     n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
         all cores
     """

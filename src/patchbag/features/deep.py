@@ -40,7 +40,7 @@ from patchbag.features import grid
 from patchbag.features.extraction import LENGTH, MOST_PIXELS, Described, FeatureExtractor
 from patchbag.features.networks import Network, Normalization, open_network
 from patchbag.features.networks.preparation import DEFAULT_MODEL, prepare
-from patchbag.images import Mode
+from patchbag.images.loading import Mode
 from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 NORMALIZATIONS: dict[str, Normalization] = {
@@ -106,7 +106,7 @@ class DeepPatches(FeatureExtractor):
     mirror : average with the mirror image
     batch_size : images that go through the network at a time in :meth:`describe_many`
     dtype : "float32" or "float16"
-    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    max_side, max_pixels : see :func:`patchbag.images.loading.load_image`
     n_jobs : workers (threads), None for those of the context, -1 for all cores
 
     >>> DeepPatches(output="pooled").transform([np.zeros((64, 48), np.uint8)]).values.shape

@@ -64,7 +64,7 @@ class DenseSIFT(FeatureExtractor):
     low_contrast : "zero" keeps an empty patch as a zero vector, "drop" removes it, unless the image has no others
     dtype : "float32"; "float16"; or "uint8", the descriptor times 512, rounded, at most 255
     min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
-    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    max_side, max_pixels : see :func:`patchbag.images.loading.load_image`
     n_jobs : workers (threads, since the work lets go of Python's lock), None for those of the context, -1 for
         all cores
 

@@ -3,7 +3,8 @@
 
 A feature is a :class:`FeatureExtractor`: it says in :attr:`~FeatureExtractor.mode` whether it wants grey or RGB, and
 :meth:`~FeatureExtractor.describe` turns one decoded image into descriptors and their positions.  The base class does
-the rest: decoding (:mod:`patchbag.images`), workers, failures and the packing into :class:`~patchbag.bags.Bags`.
+the rest: decoding (:mod:`patchbag.images.loading`), workers, failures and the packing into
+:class:`~patchbag.bags.Bags`.
 
 What it promises:
 
@@ -41,11 +42,11 @@ from sklearn.utils._param_validation import Interval
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
-from patchbag.declared import Declared, Many, integer
-from patchbag.images import MAX_PIXELS, MAX_SIDE, ImageError, LoadedImage, Mode, load_image, source_name
+from patchbag.images.loading import MAX_PIXELS, MAX_SIDE, ImageError, LoadedImage, Mode, load_image, source_name
 from patchbag.parameters import ONE_OR_MORE, estimator, parameter
-from patchbag.registry import Storable
 from patchbag.runtime import SharedContext, count_workers, current_runtime, parallel_map
+from patchbag.storage.declared import Declared, Many, integer
+from patchbag.storage.registry import Storable
 
 BLOCK = 32
 FEW = 64
@@ -191,7 +192,7 @@ class FeatureExtractor(Storable, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        images : whatever :func:`patchbag.images.load_image` takes, in a list, tuple, array or any other iterable
+        images : whatever :func:`~patchbag.images.loading.load_image` takes, in a list, tuple or any other iterable
         on_error : "raise" stops at the first image that fails, "skip" leaves it out and lists it
         progress : called as ``progress(done, total)`` after every image
 

@@ -42,7 +42,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from patchbag.features.extraction import COUNT, LENGTHS, MOST_PIXELS, FeatureExtractor, Several
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 from patchbag.parameters import ONE_OR_MORE, ZERO_OR_MORE, estimator, parameter
 
 RADII = (0.0, 8.0, 16.0, 32.0, 64.0, 100.0)
@@ -178,7 +178,7 @@ class GeometricBlur(FeatureExtractor):
     root : take the square root before the descriptor is brought to unit length
     random_state : seed of the draw of points, a whole number
     min_side : pictures with a shorter side than that are enlarged first, None to leave them as they are
-    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    max_side, max_pixels : see :func:`patchbag.images.loading.load_image`
     n_jobs : workers (processes, unless the images are few), None for those of the context, -1 for all cores
     """
 

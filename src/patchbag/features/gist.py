@@ -36,7 +36,7 @@ from numba import njit
 from scipy import fft
 
 from patchbag.features.extraction import COUNT, LENGTH, FeatureExtractor
-from patchbag.images import Mode
+from patchbag.images.loading import Mode
 from patchbag.parameters import estimator, parameter
 
 LOW_CYCLES = 4.0
@@ -161,7 +161,7 @@ class Gist(FeatureExtractor):
     size : side in pixels to which images are stretched, a multiple of 8 · ``blocks``
     n_scales, n_orientations, blocks : of the filters, and blocks per side
     color : describe R, G and B each
-    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    max_side, max_pixels : see :func:`patchbag.images.loading.load_image`
     n_jobs : workers (threads), None for those of the context, -1 for all cores
 
     >>> Gist().transform([np.zeros((64, 48), np.uint8)]).dimension

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 
 
 def axis_centres(length: int, step: int, reach: float) -> np.ndarray:

@@ -37,7 +37,7 @@ import cv2
 import numpy as np
 
 from patchbag.features.extraction import Described, FeatureExtractor, Several
-from patchbag.images import ImageError, Mode
+from patchbag.images.loading import ImageError, Mode
 from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 
 BANDS = 3
@@ -101,7 +101,7 @@ class MultiscalePatches(FeatureExtractor):
     Parameters
     ----------
     parts : shares of the patches that are kept of the three bands and the low-pass, largest energies first
-    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    max_side, max_pixels : see :func:`patchbag.images.loading.load_image`
     n_jobs : workers, None for those of the context, -1 for all cores
 
     >>> MultiscalePatches().transform([np.zeros((256, 384), np.uint8)]).values.shape

@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from patchbag.features.extraction import COUNT, LENGTHS, FeatureExtractor
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 from patchbag.parameters import estimator, parameter
 
 FLAT = 1e-6  # differences of grey levels that are rounding
@@ -75,7 +75,7 @@ class LocalBinaryPatterns(FeatureExtractor):
     ----------
     cells : parts per side, each with its own histogram
     radii : in pixels; a circle of radius R has 8 R points
-    max_side, max_pixels : see :func:`patchbag.images.load_image`
+    max_side, max_pixels : see :func:`patchbag.images.loading.load_image`
     n_jobs : workers (threads), None for those of the context, -1 for all cores
 
     >>> LocalBinaryPatterns().transform([np.zeros((64, 48), np.uint8)]).dimension

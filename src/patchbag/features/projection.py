@@ -18,10 +18,10 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags, map_values
-from patchbag.declared import Declared, Part, floats, size
 from patchbag.device import floating, like
 from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
+from patchbag.storage.declared import Declared, Part, floats, size
 
 NULL_VARIANCE = 1e-10
 # rows projected together: in floating point they stay in the second-level cache

@@ -41,13 +41,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, Part, boolean, floats, stored
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
 from patchbag.mixture.statistics import Statistics, collect
 from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.records import Records, as_floats, shared
-from patchbag.registry import storable
 from patchbag.runtime import parallel_map
+from patchbag.storage.declared import Declared, Part, boolean, floats, stored
+from patchbag.storage.registry import storable
 
 # images adapted together: their temporaries stay in the cache
 BLOCK_NUMBERS = 1 << 18

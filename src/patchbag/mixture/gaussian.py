@@ -27,7 +27,6 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, Either, Many, Part, boolean, floats, integer, real, size
 from patchbag.mixture.accumulate import log_densities
 from patchbag.mixture.em import Sample, expectation, from_raw, maximization, sums_of, to_raw
 from patchbag.mixture.parameters import GaussianParameters, check_parameters
@@ -35,6 +34,7 @@ from patchbag.mixture.statistics import Statistics, collect
 from patchbag.mixture.training import train
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
+from patchbag.storage.declared import Declared, Either, Many, Part, boolean, floats, integer, real, size
 
 
 def suggest_components(n_images: int, images_per_component: float, largest: int) -> int:

@@ -17,7 +17,6 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, Part
 from patchbag.features.projection import project
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.em import Sample
@@ -26,6 +25,7 @@ from patchbag.mixture.statistics import CHUNK_ROWS
 from patchbag.mixture.training import train
 from patchbag.parameters import estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map
+from patchbag.storage.declared import Declared, Part
 
 
 def maximum_likelihood(

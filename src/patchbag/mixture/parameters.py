@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.declared import NOT_ZERO, floats, stored
-from patchbag.registry import storable
+from patchbag.storage.declared import NOT_ZERO, floats, stored
+from patchbag.storage.registry import storable
 
 # A component of weight zero gets this instead of -inf: it never wins, and no inf - inf can arise.
 LOG_ZERO = -1e30

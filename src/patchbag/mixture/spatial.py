@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from patchbag.declared import Choice, Declared, Many
+from patchbag.storage.declared import Choice, Declared, Many
 
 MOST_CELLS = 4096  # of all grids together, and of the pieces that they cut an image into
 

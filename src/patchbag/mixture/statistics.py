@@ -22,7 +22,6 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from patchbag.bags import Bags
-from patchbag.declared import Part, floats, stored
 from patchbag.device import on_device, to_host
 from patchbag.features.projection import project
 from patchbag.mixture.accumulate import CUTOFF, FAR, accumulate, raw_moments
@@ -30,8 +29,9 @@ from patchbag.mixture.dense import collect_dense
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.spatial import SpatialPyramid
 from patchbag.records import Records, shared
-from patchbag.registry import storable
 from patchbag.runtime import parallel_map
+from patchbag.storage.declared import Part, floats, stored
+from patchbag.storage.registry import storable
 
 JOB_ROWS = 16384
 CHUNK_ROWS = 64 * JOB_ROWS

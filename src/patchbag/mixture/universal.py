@@ -11,7 +11,6 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, Part
 from patchbag.features.projection import project
 from patchbag.mixture.gaussian import UniversalMixture
 from patchbag.mixture.spatial import SpatialPyramid
@@ -19,6 +18,7 @@ from patchbag.mixture.statistics import Statistics, collect
 from patchbag.parameters import estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, one_blas_thread
+from patchbag.storage.declared import Declared, Part
 
 
 @estimator

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.array_files import open_arrays, read_manifest, save_arrays
-from patchbag.declared import Choice, Declared, Many, check_declared, floats, integer, integers, real, size
+from patchbag.storage.array_files import open_arrays, read_manifest, save_arrays
+from patchbag.storage.declared import Choice, Declared, Many, check_declared, floats, integer, integers, real, size
 
 FORMAT = "patchbag-neighbors"
 VERSION = 1

@@ -47,7 +47,7 @@ class Ahead:
 
 def main() -> None:
     """The child: an order on standard input."""
-    from patchbag.images import ImageError
+    from patchbag.images.loading import ImageError
     from patchbag.page.jpegs import SMALL, jpeg, keep
 
     if hasattr(os, "nice"):

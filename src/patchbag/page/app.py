@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from patchbag import __version__
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 from patchbag.page.finder import NotReadyError
 from patchbag.page.products import Products
 from patchbag.page.routes import routers

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from patchbag.decoding import Request, Stopped, decode_elsewhere
-from patchbag.images import ImageError
+from patchbag.images.decoding import Request, Stopped, decode_elsewhere
+from patchbag.images.loading import ImageError
 
 MOST_BYTES = 20_000_000
 MOST_PIXELS = 50_000_000

@@ -17,7 +17,7 @@ from pathlib import Path
 from patchbag.collection import open_collection
 from patchbag.collection.files import content_digest, file_status
 from patchbag.collection.folder import is_image_name, scan
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 from patchbag.page.album import NOBODY, Album
 from patchbag.page.database import DatabaseError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from patchbag.images import load_image
+from patchbag.images.loading import load_image
 from patchbag.page.folder import inside
 
 SMALL = 256

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from patchbag.images import ImageError
+from patchbag.images.loading import ImageError
 from patchbag.runtime import parallel_map
 from patchbag.search.folder_index import FolderIndex
 from patchbag.search.geometry import Picture, align, lie_as_they_are, look

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from patchbag.decoders import ImageError
+from patchbag.images.decoders import ImageError
 from patchbag.search.axes import Axes, unit
 from patchbag.search.mixtures import flatten
 from patchbag.search.representations import Part, Representation
@@ -70,7 +70,7 @@ def describe(
 
 def _look(sources: Sequence[Any], progress: Progress | None) -> Described:
     from patchbag.features.networks.preparation import pooled_vector
-    from patchbag.images import source_name
+    from patchbag.images.loading import source_name
 
     rows, kept, failures = [], [], []
     for index, source in enumerate(sources):
@@ -143,7 +143,7 @@ class Encoder:
     @property
     def pipelines(self) -> list[Any]:
         if not self._pipelines and self.source is not None:
-            from patchbag.storage import load
+            from patchbag.storage.models import load
 
             self._pipelines = list(load(self.source))
         return self._pipelines
@@ -154,7 +154,7 @@ class Encoder:
         return any(part.steps is not None for part in self.representation.parts)
 
     def save_pipelines(self, path: Path) -> None:
-        from patchbag.storage import save
+        from patchbag.storage.models import save
 
         save(self.pipelines, path)
         self.source = path

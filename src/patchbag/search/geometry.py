@@ -33,7 +33,7 @@ import cv2
 import numpy as np
 
 from patchbag.features.extraction import single_threaded_opencv
-from patchbag.images import load_image
+from patchbag.images.loading import load_image
 
 SIDE = 256
 KEYPOINTS = 500

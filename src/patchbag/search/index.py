@@ -24,7 +24,7 @@ import numpy as np
 
 from patchbag.collection.files import DIGEST, content_digest, file_status
 from patchbag.collection.folder import CollectionError
-from patchbag.decoders import ImageError
+from patchbag.images.decoders import ImageError
 from patchbag.search.diffusion import CANDIDATES
 from patchbag.search.diffusion import diffuse as diffuse_weight
 from patchbag.search.encoder import Described, describe

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.replacing import replacing
+from patchbag.storage.replacing import replacing
 
 FORMAT = "patchbag-index"
 VERSION = 1

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from patchbag.replacing import replacing
-from patchbag.thumbnails import thumbnail
+from patchbag.images.thumbnails import thumbnail
+from patchbag.storage.replacing import replacing
 
 STYLE = """
 body { font: 15px/1.4 system-ui, sans-serif; color: #1d2733; background: #f6f8fa; margin: 0; padding: 24px }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.images import MIN_SIDE, ImageError, load_image, source_name
+from patchbag.images.loading import MIN_SIDE, ImageError, load_image, source_name
 
 
 def cut_out(image: Any, crop: Sequence[float]) -> np.ndarray:

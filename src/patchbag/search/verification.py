@@ -24,7 +24,7 @@ import cv2
 import numpy as np
 
 from patchbag.features.extraction import single_threaded_opencv
-from patchbag.images import ImageError, load_image
+from patchbag.images.loading import ImageError, load_image
 from patchbag.runtime import parallel_map
 
 SIDE = 480

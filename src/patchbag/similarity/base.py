@@ -25,12 +25,12 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
-from patchbag.declared import Declared, Part, floats, size
 from patchbag.device import follow, from_device, to_host
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.records import require_finite
-from patchbag.registry import Storable
 from patchbag.runtime import parallel_map
+from patchbag.storage.declared import Declared, Part, floats, size
+from patchbag.storage.registry import Storable
 
 SUM_TOLERANCE = 1e-3  # of histograms that must sum to one
 

@@ -27,10 +27,10 @@ from scipy.linalg import eigh
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import StrOptions
 
-from patchbag.declared import Declared, Part, boolean, floats, integer, real, size, stored
 from patchbag.parameters import NOT_NEGATIVE, estimator, parameter
-from patchbag.registry import storable
 from patchbag.similarity.base import Kernel
+from patchbag.storage.declared import Declared, Part, boolean, floats, integer, real, size, stored
+from patchbag.storage.registry import storable
 
 
 @storable

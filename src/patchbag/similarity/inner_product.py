@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from patchbag.declared import Declared, floats
 from patchbag.device import lies_elsewhere, like, product
 from patchbag.encodings.normalize import l2_normalize
 from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import Kernel
+from patchbag.storage.declared import Declared, floats
 
 
 @estimator

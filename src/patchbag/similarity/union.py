@@ -34,9 +34,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.declared import Choice, Declared, Many, steps
 from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import Kernel, is_kernel
+from patchbag.storage.declared import Choice, Declared, Many, steps
 
 
 @estimator

@@ -206,7 +206,7 @@ def test_any_search_gives_the_same_answers(search, data, tmp_path):
     )
     np.testing.assert_allclose(theirs.decision_function(queries), ours.decision_function(queries), rtol=1e-9)
     if isinstance(search, NearestNeighbors):
-        from patchbag.storage import load, save
+        from patchbag.storage.models import load, save
 
         loaded = load(save(theirs, tmp_path / "m.patchbag"))
         np.testing.assert_array_equal(loaded.predict_proba(queries), theirs.predict_proba(queries))
@@ -215,7 +215,7 @@ def test_any_search_gives_the_same_answers(search, data, tmp_path):
 @pytest.mark.parametrize(("index", "settings"), [("Flat", None), ("IVF4,Flat", {"nprobe": 4}), ("HNSW16", None)])
 def test_faiss_finds_the_same_neighbours(index, settings, data, tmp_path):
     pytest.importorskip("faiss")
-    from patchbag.storage import load, save
+    from patchbag.storage.models import load, save
 
     X, y, queries, _ = data
     search = FaissSearch(index, settings=settings)
@@ -349,7 +349,7 @@ def test_what_does_not_go_together_is_an_error(data):
 def test_models_are_stored_without_pickle(data, tmp_path):
     from sklearn.pipeline import Pipeline
 
-    from patchbag.storage import load, save
+    from patchbag.storage.models import load, save
 
     X, y, queries, _ = data
     model = Pipeline(

@@ -28,8 +28,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import log_ndtr, logsumexp, softmax
 
-from patchbag.declared import Declared, Part, floats, stored
-from patchbag.registry import storable
+from patchbag.storage.declared import Declared, Part, floats, stored
+from patchbag.storage.registry import storable
 
 
 @storable

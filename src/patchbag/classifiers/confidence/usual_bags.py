@@ -31,8 +31,8 @@ import numpy as np
 from patchbag.bags import Bags
 from patchbag.channels import Channels
 from patchbag.classifiers.confidence.left_out import tail
-from patchbag.declared import floats, stored
-from patchbag.registry import storable
+from patchbag.storage.declared import floats, stored
+from patchbag.storage.registry import storable
 
 SHARE = 0.2  # of false alarms that may come from the bags
 RARE = 0.02  # larger p-values of bags do not count

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from patchbag.classifiers.targets import one_machine_a_class
-from patchbag.declared import Declared, Part, boolean, floats, integer, integers, labels, real, stored
-from patchbag.registry import storable
+from patchbag.storage.declared import Declared, Part, boolean, floats, integer, integers, labels, real, stored
+from patchbag.storage.registry import storable
 
 
 @storable

@@ -16,8 +16,8 @@ from sklearn.base import BaseEstimator, clone
 
 from patchbag.classifiers.gaussian_process.combination import unit_scales
 from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel, stack_kernels
-from patchbag.declared import Choice, Declared, Either, Many, Part, boolean, floats, size
-from patchbag.registry import storable
+from patchbag.storage.declared import Choice, Declared, Either, Many, Part, boolean, floats, size
+from patchbag.storage.registry import storable
 
 SMALLEST = 1e-290  # self-kernel whose inverse is still a number
 TRANSFORMER = Part(methods=("transform",))

@@ -26,8 +26,8 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr
 
-from patchbag.declared import floats, real, stored
-from patchbag.registry import storable
+from patchbag.storage.declared import floats, real, stored
+from patchbag.storage.registry import storable
 
 MAX_NEWTON = 60
 TOLERANCE = 1e-10

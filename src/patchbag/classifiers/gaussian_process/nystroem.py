@@ -32,8 +32,8 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from patchbag.classifiers.gaussian_process.posterior import JITTERS, jittered_cholesky
-from patchbag.declared import floats, real, stored
-from patchbag.registry import storable
+from patchbag.storage.declared import floats, real, stored
+from patchbag.storage.registry import storable
 
 
 @storable

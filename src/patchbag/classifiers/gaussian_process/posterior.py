@@ -23,9 +23,9 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.classifiers.gaussian_process.evidence import cholesky_factor, inverse_of
-from patchbag.declared import floats, real, stored
 from patchbag.device import to_host
-from patchbag.registry import storable
+from patchbag.storage.declared import floats, real, stored
+from patchbag.storage.registry import storable
 
 # shares of the mean variance to add, in turn, when rounding leaves a nearly singular covariance indefinite
 JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)

@@ -60,11 +60,11 @@ from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.panel import Panel, Voter, voting
 from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
 from patchbag.classifiers.targets import as_labels, encode_labels
-from patchbag.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
+from patchbag.storage.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 
 SCARCE = 3
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)

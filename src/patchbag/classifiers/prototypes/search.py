@@ -18,9 +18,9 @@ from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils._param_validation import StrOptions
 
-from patchbag.declared import Declared, floats
 from patchbag.parameters import estimator, parameter
 from patchbag.similarity.histograms.distances import DISTANCES, pairwise_distances
+from patchbag.storage.declared import Declared, floats
 
 BLOCK = 1024
 PAIRS = 1 << 26  # distances that are held at once

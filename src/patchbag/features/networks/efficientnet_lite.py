@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from patchbag.features.networks.torch_weights import read_torch_weights
-from patchbag.replacing import replacing
 from patchbag.runtime import store_folder
+from patchbag.storage.replacing import replacing
 
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
 REPEATS = (1, 2, 2, 3, 3, 4, 1)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from patchbag.decoders import MAX_PIXELS
 from patchbag.features.networks import Normalization, open_network
-from patchbag.images import MAX_SIDE, load_image
+from patchbag.images.decoders import MAX_PIXELS
+from patchbag.images.loading import MAX_SIDE, load_image
 
 DEFAULT_MODEL = "efficientnet-lite2"
 

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.declared import floats, stored
-from patchbag.registry import storable
 from patchbag.similarity.graph.image_graph import ImageGraph
+from patchbag.storage.declared import floats, stored
+from patchbag.storage.registry import storable
 
 
 @storable

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from patchbag.declared import floats, integer, real, stored
-from patchbag.registry import storable
 from patchbag.similarity.graph.neighbors import WIDER, hubness, nearest, without_hubs
 from patchbag.similarity.graph.spectrum import ISOLATED, leading_eigenvectors
+from patchbag.storage.declared import floats, integer, real, stored
+from patchbag.storage.registry import storable
 
 LANDMARKS = 1500
 NEIGHBORS = 20

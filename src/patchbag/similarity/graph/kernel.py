@@ -16,12 +16,12 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.declared import Declared, Part, real
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.similarity.base import Kernel
 from patchbag.similarity.graph.choice import ALPHAS, MIXES, choose_diffusion, known_labels
 from patchbag.similarity.graph.diffusion import DiffusionBasis
 from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors
+from patchbag.storage.declared import Declared, Part, real
 
 
 @estimator

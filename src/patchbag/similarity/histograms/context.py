@@ -33,10 +33,10 @@ import numpy as np
 from numba import njit
 from sklearn.utils._param_validation import StrOptions
 
-from patchbag.declared import Declared, floats
 from patchbag.parameters import estimator, parameter
 from patchbag.similarity.base import HistogramSimilarity, check_histograms, map_rows
 from patchbag.special import newton_step
+from patchbag.storage.declared import Declared, floats
 
 FLAT = {"float32": 1e-6, "float64": 1e-9}
 EDGE = 1e-12

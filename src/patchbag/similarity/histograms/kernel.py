@@ -35,10 +35,10 @@ import numpy as np
 from numba import njit
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.declared import Declared, real
 from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import HistogramSimilarity, map_rows
+from patchbag.storage.declared import Declared, real
 
 KERNELS = ("bhattacharyya", "chi2", "intersection")
 TILE = 64

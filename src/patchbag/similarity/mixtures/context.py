@@ -39,7 +39,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from patchbag.declared import Declared, Part
 from patchbag.device import follow, lies_elsewhere, to_host
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.mixture.parameters import GaussianParameters
@@ -56,6 +55,7 @@ from patchbag.similarity.mixtures.matching import (
     reference_features,
     row_blocks,
 )
+from patchbag.storage.declared import Declared, Part
 
 # below this mean distance of the ratios from one, p and u are the same (it goes with the square if q is near u too)
 FLAT = {"float32": 1e-4, "float64": 1e-12}

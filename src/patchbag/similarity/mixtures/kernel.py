@@ -32,7 +32,6 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.declared import Declared, floats, integer, real
 from patchbag.device import follow, like, to_host
 from patchbag.mixture.adaptation import Mixtures
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
@@ -41,6 +40,7 @@ from patchbag.similarity.base import MixtureSimilarity
 from patchbag.similarity.mixtures import matching as pairs
 from patchbag.similarity.mixtures.one_to_one import product_one_to_one, symmetric_kl_one_to_one
 from patchbag.similarity.mixtures.point_estimates import kl_monte_carlo, kl_unscented, random_seed
+from patchbag.storage.declared import Declared, floats, integer, real
 
 PRODUCT_MATCHINGS = ("one-to-one", "one-to-many", "matched", "variational")
 DIVERGENCE_MATCHINGS = ("one-to-one", "matched", "variational", "unscented", "monte-carlo")

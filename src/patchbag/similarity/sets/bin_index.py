@@ -23,8 +23,8 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
-from patchbag.declared import floats, integers, size, stored
-from patchbag.registry import storable
+from patchbag.storage.declared import floats, integers, size, stored
+from patchbag.storage.registry import storable
 
 DENSE_SHARE = 3
 

@@ -37,9 +37,9 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils._param_validation import StrOptions
 
 from patchbag.bags import Bags
-from patchbag.declared import Declared, floats, real
 from patchbag.parameters import POSITIVE, estimator, parameter
 from patchbag.similarity.base import BagKernel, map_rows
+from patchbag.storage.declared import Declared, floats, real
 
 METHODS = ("sum", "max", "lyu", "emd")
 ROWS = 2048

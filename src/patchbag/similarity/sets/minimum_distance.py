@@ -37,10 +37,10 @@ from scipy.spatial.distance import cdist
 from sklearn.utils._param_validation import StrOptions
 
 from patchbag.bags import Bags
-from patchbag.declared import Declared, real
 from patchbag.parameters import NOT_NEGATIVE, POSITIVE, estimator, parameter
 from patchbag.runtime import parallel_map
 from patchbag.similarity.base import BagKernel
+from patchbag.storage.declared import Declared, real
 
 # features in a block: the products of two blocks stay in a core's own cache
 ROWS = 1024

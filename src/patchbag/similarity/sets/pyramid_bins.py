@@ -31,10 +31,10 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from patchbag.bags import Bags
-from patchbag.declared import NOT_ZERO, floats, integer, integers, real, stored
-from patchbag.registry import storable
 from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
+from patchbag.storage.declared import NOT_ZERO, floats, integer, integers, real, stored
+from patchbag.storage.registry import storable
 
 # finer bins than the 53 bits of a float64 coordinate tell nothing apart, and before long int64 cannot number them
 MAX_LEVELS = 53

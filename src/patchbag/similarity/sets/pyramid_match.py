@@ -42,12 +42,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
-from patchbag.declared import NOT_ZERO, Declared, Many, Part, floats, real
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.similarity.base import BagKernel, map_rows
 from patchbag.similarity.sets.bin_index import BinIndex, Histograms
 from patchbag.similarity.sets.pyramid_bins import MAX_LEVELS, UniformBins, VocabularyBins
+from patchbag.storage.declared import NOT_ZERO, Declared, Many, Part, floats, real
 
 # features of the images that are placed, or compared with all others, together
 ROWS = 1 << 18

@@ -31,11 +31,11 @@ from sklearn.utils._param_validation import Interval
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
-from patchbag.declared import Declared, floats
 from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.sets.bin_index import Histograms
 from patchbag.similarity.sets.pyramid_match import IntersectionKernel, Place
+from patchbag.storage.declared import Declared, floats
 
 MAX_LEVELS = 20  # a number of 64 bits then still holds any cell and any of millions of words
 WORD_ROWS = 1024

@@ -11,7 +11,7 @@ tested against hostile files; those of :data:`FORMATS` are read, and no others. 
 shares of ``MAX_BYTES``, which all workers of all processes of a user have in common, and wait until there are enough.
 
 **A limit of time.**  What takes ``LARGE`` bytes, or reads its pixels many times over (a JPEG file of many scans), is
-decoded in a process of its own, which is stopped when it takes too long (:mod:`patchbag.decoding`).
+decoded in a process of its own, which is stopped when it takes too long (:mod:`patchbag.images.decoding`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _take(shares: int, held: ExitStack) -> None:
     import fcntl
     import tempfile
 
-    from patchbag.replacing import locked
+    from patchbag.storage.replacing import locked
 
     folder = Path(tempfile.gettempdir()) / f"patchbag-turns-{os.getuid()}"  # of the machine, whose memory it is
     folder.mkdir(mode=0o700, exist_ok=True)

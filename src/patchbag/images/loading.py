@@ -13,7 +13,7 @@ what comes in          what comes out
 1-bit, bool            uint8, 0 and 255
 palette                the colours it stands for
 alpha (RGBA, LA, …)    composited on white, as a picture looks on a page: what is fully transparent has no colour
-16-bit grey            float32, spread over the scale (:mod:`patchbag.levels`)
+16-bit grey            float32, spread over the scale (:mod:`patchbag.images.levels`)
 float array or TIFF    float32, multiplied by 255; the values must lie in 0..1
 animated, multi-page   the first frame or page, or the one chosen by ``frame``
 camera RAW, HEIC       RGB, with the extras ``raw`` and ``heic``
@@ -25,8 +25,9 @@ Two limits keep a stranger's file from taking the machine down.  ``max_pixels`` 
 anything is decoded (a decompression bomb of a few kilobytes can claim gigabytes).  ``max_side`` scales larger pictures
 down, and records the scale: JPEG files are decoded at a half, quarter or eighth of their size where that suffices, the
 rest is Lanczos resampling.  Files that are not regular (pipes, devices) are refused, since reading them may never end.
-Others limit the bytes and the time that decoding takes (:mod:`patchbag.decoders`): a picture that takes much of either
-is decoded in another process.  ``runtime_context(max_pixels=...)`` raises all of them, and stands above ``max_pixels``.
+Others limit the bytes and the time that decoding takes (:mod:`patchbag.images.decoders`): a picture that takes much
+of either is decoded in another process.  ``runtime_context(max_pixels=...)`` raises all of them, and stands
+above ``max_pixels``.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
-from patchbag import decoding
-from patchbag.decoders import (
+from patchbag.images import decoding
+from patchbag.images.channels import choose, pick_channels, read_channels
+from patchbag.images.decoders import (
     LARGE,
     MAX_BYTES,
     MAX_PIXELS,
@@ -58,9 +60,8 @@ from patchbag.decoders import (
     opened_raw,
     reduction,
 )
-from patchbag.decoding import Mode
-from patchbag.image_channels import choose, pick_channels, read_channels
-from patchbag.levels import checked_array, flat_levels, resize_float, wide_to_float
+from patchbag.images.decoding import Mode
+from patchbag.images.levels import checked_array, flat_levels, resize_float, wide_to_float
 from patchbag.runtime import allowed_pixels, current_runtime, quiet
 
 MAX_SIDE = 512

@@ -8,7 +8,7 @@ import io
 
 import numpy as np
 
-from patchbag.images import ImageError, load_image
+from patchbag.images.loading import ImageError, load_image
 
 SIDE = 144
 

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from patchbag.collection import CollectionError
+from patchbag.datasets.irma import PARTS, body_part, open_irma
 from patchbag.experiments import Experiment, load_experiment
 from patchbag.experiments.files import ExperimentError
-from patchbag.irma import PARTS, body_part, open_irma
 
 CODES = {"1877": "1121-120-942-700", "1880": "1121-127-700-500", "33": "1123-127-500-000", "34": "1121-4a0-454-700"}
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures that are decoded in a process of their own, which may be stopped, or die, or run out of memory.
 
-A thread inside of a decoder cannot be stopped; a process can.  What would take long or much (:mod:`patchbag.decoders`
-says what does) is therefore handed to a helper, ``python -m patchbag.images``, which is started once and kept: from
-the second large picture on this costs no more than sending the small result back.  The system ends the helper when
+A thread inside of a decoder cannot be stopped; a process can.  What would take long or much
+(:mod:`patchbag.images.decoders` says what does) is therefore handed to a helper,
+``python -m patchbag.images.loading``, which is started once and kept: from the second large picture on this
+costs no more than sending the small result back.  The system ends the helper when
 one picture has taken ``seconds`` of processor time or when it holds more than ``memory`` bytes; the next large picture
 starts another.
 
@@ -27,7 +28,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from patchbag.decoders import ImageError
+from patchbag.images.decoders import ImageError
 
 Mode = Literal["grey", "rgb"]
 SECONDS = 5  # of processor time for one picture
@@ -65,7 +66,7 @@ class Helper:
             raise OSError("there is no Python to start")
         path = os.pathsep.join(place for place in sys.path if place)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "patchbag.images"],
+            [sys.executable, "-P", "-m", "patchbag.images.loading"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -16,13 +16,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, NuSVC
 
 import patchbag
-from patchbag import Categorizer, LinearClassifier, UniversalMixture, storage
-from patchbag.registry import find_class, storable
+from patchbag import Categorizer, LinearClassifier, UniversalMixture
 from patchbag.similarity.histograms.context import ContextualHistograms
-from patchbag.storage import ModelFileError
+from patchbag.storage import models as storage
+from patchbag.storage.models import ModelFileError
+from patchbag.storage.registry import find_class, storable
 
 # written by version 0.1.0 of patchbag (tests/data/make_model.py); it must load for ever
-FIXTURE = Path(__file__).parent / "data" / "words-v1.patchbag"
+FIXTURE = Path(__file__).parents[1] / "data" / "words-v1.patchbag"
 
 
 @pytest.fixture(scope="module")

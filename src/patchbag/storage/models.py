@@ -14,8 +14,8 @@ when the layout changes; a reader accepts every version up to its own.
 
 A checksum is no signature: whoever forges a file makes it anew.  So nothing in a file is believed.  The size of the
 manifest, its depth and what its texts take up as arrays are bounded before anything is made of them; parameters are
-held to the rules of their classes, and all values to their declarations (:mod:`patchbag.declared`), before an object
-is made.
+held to the rules of their classes, and all values to their declarations (:mod:`patchbag.storage.declared`), before
+an object is made.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import validate_parameter_constraints
 
-from patchbag.declared import Sizes, check_declared, declarations, is_stray_boolean, is_strict
-from patchbag.foreign import FOREIGN, check_foreign
-from patchbag.registry import find_class
-from patchbag.replacing import replacing
+from patchbag.storage.declared import Sizes, check_declared, declarations, is_stray_boolean, is_strict
+from patchbag.storage.foreign import FOREIGN, check_foreign
+from patchbag.storage.registry import find_class
+from patchbag.storage.replacing import replacing
 
 FORMAT = "patchbag-model"
 VERSION = 2

@@ -14,9 +14,9 @@ can be loaded says of every fitted attribute, or of every field of a dataclass, 
 
 Names in shapes are unknowns: the first array in which one stands settles it, and all others have to agree; so have the
 parts of a part, ``Part("GaussianParameters", K="K", D="D")``.  Declarations are inherited.  What no shape can say, a
-class says in ``_check_stored(values, sizes)``.  :mod:`patchbag.storage` calls :func:`check_declared` when the values of
-an object have been read and before the object is made.  Attributes that are not declared are not set, except in classes
-of a user's own.
+class says in ``_check_stored(values, sizes)``.  :mod:`patchbag.storage.models` calls :func:`check_declared` when the
+values of an object have been read and before the object is made.  Attributes that are not declared are not set,
+except in classes of a user's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.registry import find_class
+from patchbag.storage.registry import find_class
 
 Sizes = dict[str, int]
 KINDS = {"floats": "f", "integers": "iu", "booleans": "b", "numbers": "fiub", "labels": "Uiubf"}

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from patchbag.collection import CollectionError
-from patchbag.groups import open_groups
+from patchbag.datasets.groups import open_groups
 from patchbag.metrics import mean_average_precision, top_four_score
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchbag.images import ImageError, load_image
+from patchbag.images.loading import ImageError, load_image
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ def test_postscript_is_not_handed_to_an_interpreter(tmp_path):
 
 
 def test_what_decoding_would_take_is_bounded_unless_a_person_raises_it(monkeypatch):
-    from patchbag import images
+    from patchbag.images import loading as images
     from patchbag.runtime import runtime_context
 
     picture = encoded(Image.new("RGB", (40, 30)))
@@ -314,7 +314,8 @@ def test_what_decoding_would_take_is_bounded_unless_a_person_raises_it(monkeypat
 
 
 def test_a_large_picture_is_decoded_in_another_process_to_the_same_levels(monkeypatch, tmp_path):
-    from patchbag import decoding, images
+    from patchbag.images import decoding
+    from patchbag.images import loading as images
 
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 255, (70, 90, 4), dtype=np.uint8)).save(tmp_path / "x.png")
@@ -337,7 +338,7 @@ def test_a_large_picture_is_decoded_in_another_process_to_the_same_levels(monkey
 
 
 def test_a_file_of_thousands_of_scans_is_stopped(monkeypatch):
-    from patchbag import decoding
+    from patchbag.images import decoding
 
     picture = encoded(Image.new("L", (2000, 2000), 90), "JPEG", progressive=True)
     monkeypatch.setattr(decoding, "SECONDS", 1)
@@ -348,7 +349,7 @@ def test_a_file_of_thousands_of_scans_is_stopped(monkeypatch):
 
 
 def test_workers_wait_until_their_bytes_are_left():
-    from patchbag.decoders import MAX_BYTES, in_turn
+    from patchbag.images.decoders import MAX_BYTES, in_turn
 
     def meet(*sizes):
         """Whether workers that take so many bytes are at work at the same time."""

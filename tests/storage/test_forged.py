@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import patchbag
-from patchbag import storage
-from patchbag.storage import ModelFileError
+from patchbag.storage import models as storage
+from patchbag.storage.models import ModelFileError
 
 
 def forge(path: Path, change) -> Path:
@@ -113,7 +113,7 @@ def test_limits_and_workers_of_the_machine_are_not_taken_from_a_file(tmp_path):
 
 def test_forgeries_of_a_few_models_end_in_an_error_of_ours_or_a_finite_answer(monkeypatch):
     monkeypatch.setenv("FUZZ_FEW", "1")
-    script = Path(__file__).parents[1] / "fuzz" / "models.py"
+    script = Path(__file__).parents[2] / "fuzz" / "models.py"
     monkeypatch.syspath_prepend(str(script.parent))
     import campaign
 

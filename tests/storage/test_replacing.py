@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from patchbag.array_files import open_arrays, save_arrays
-from patchbag.replacing import replacing
+from patchbag.storage.array_files import open_arrays, save_arrays
+from patchbag.storage.replacing import replacing
 
 
 def test_an_error_on_the_way_leaves_the_old_file_and_nothing_else(tmp_path):

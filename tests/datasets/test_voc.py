@@ -7,11 +7,11 @@ from PIL import Image
 from patchbag import MultilabelSVM
 from patchbag.classifiers.multilabel import choose_C, train_machines
 from patchbag.collection import CollectionError
+from patchbag.datasets.voc import open_voc
 from patchbag.experiments import run_experiment
 from patchbag.metrics import average_precision
 from patchbag.recipes import make_recipe
 from patchbag.runtime import runtime_context
-from patchbag.voc import open_voc
 
 PARTS = {"train": range(8), "val": range(8, 16), "trainval": range(16), "test": range(16, 28)}
 

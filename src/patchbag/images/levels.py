@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from patchbag.decoders import ImageError
+from patchbag.images.decoders import ImageError
 
 LEAST_LEVELS = 16
 BLOCK = 1 << 22  # values at a time

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.array_files import open_arrays, read_manifest, save_arrays
+from patchbag.storage.array_files import open_arrays, read_manifest, save_arrays
 
 FORMAT = "patchbag-bags"
 FORMAT_VERSION = 2

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.replacing import locked, replacing
+from patchbag.storage.replacing import locked, replacing
 
 FILE = re.compile(r"[\w.]+?(-[0-9a-f]{8})?\.npy")
 

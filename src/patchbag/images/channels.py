@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from patchbag.decoders import MAX_BYTES, TIFF, ImageError
-from patchbag.decoding import Request
+from patchbag.images.decoders import MAX_BYTES, TIFF, ImageError
+from patchbag.images.decoding import Request
 
 
 def choose(values: np.ndarray, channels: Sequence[int], name: str) -> np.ndarray:
