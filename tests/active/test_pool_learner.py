@@ -328,6 +328,9 @@ def test_the_error_holds_classes_that_nobody_has_named():
     left = np.setdiff1d(np.arange(240), list(alone.labels_))
     error = alone.error()
     assert error.low < (alone.predict()[left] != NAMES[left]).mean() < error.high
+    assert str(error).endswith("%: there may be classes that no answer has named")
+    known = PoolLearner(classes=np.unique(NAMES), random_state=0).fit(GRAPH).teach(some(6), NAMES[some(6)])
+    assert "classes" not in str(known.error())
 
 
 def test_one_class_and_no_label():

@@ -188,7 +188,7 @@ class PoolLearner(LabelledPool):
         doubtful, new = wrong(unseen.expected, -SIDE).mean() - expected, wrong(unseen.high, 0.0).mean() - expected
         low = expected - float(np.hypot(less, chance))
         high = expected + float(np.linalg.norm([doubtful, new, chance]))
-        return ErrorEstimate(expected, max(low, 0.0), min(high, 1.0))
+        return ErrorEstimate(expected, max(low, 0.0), min(high, 1.0), bool(new > np.hypot(doubtful, chance)))
 
     @property
     def clusters_(self) -> np.ndarray:

@@ -19,18 +19,20 @@ def kappa(first: np.ndarray, second: np.ndarray, n_classes: int) -> float:
 @dataclass(frozen=True)
 class ErrorEstimate:
     """Share of wrong answers: what is expected, and an interval that holds it with a probability of 90 %; NaN where
-    there is nothing to say.
+    there is nothing to say.  ``unseen``: classes that may be there without a label are most of its upper part.
     """
 
     expected: float = float("nan")
     low: float = float("nan")
     high: float = float("nan")
+    unseen: bool = False
 
     def __str__(self) -> str:
         if not self.expected >= 0:
             return "nothing known of errors"
         interval = f", between {100 * self.low:.0f} and {100 * self.high:.0f} %" if self.high >= 0 else ""
-        return f"about {100 * self.expected:.0f} % wrong{interval}"
+        why = ": there may be classes that no answer has named" if self.unseen else ""
+        return f"about {100 * self.expected:.0f} % wrong{interval}{why}"
 
 
 @dataclass(frozen=True)
