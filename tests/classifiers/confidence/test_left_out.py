@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
@@ -44,11 +46,21 @@ def test_typicality_is_the_share_of_images_that_are_as_strange():
     assert len(left_out.own) == 3  # of the last image the class was unknown
     known = energy(2.0 * scores[:3])
     np.testing.assert_allclose(left_out.strange[0], np.sort(known))
-    between = np.sort(known)[None, 1:] - 1e-9
-    np.testing.assert_allclose(left_out.typicality(between), [0.75, 0.5])
     strangest, stranger = left_out.typicality(np.array([[known.max() + 20.0, known.max() + 25.0]]))
     assert 0 < stranger < strangest < 0.25
     np.testing.assert_allclose(left_out.typicality(np.array([[-100.0]])), 1.0)
+
+
+def test_typicality_falls_evenly_from_each_left_out_image_to_the_next():
+    """At a left-out image, which counts no more, it is the share of those beyond it and the new one."""
+    left_out = LeftOut(np.full(4, 0.9), np.array([[0.0, 1.0, 2.0, 3.0]]), np.array([0.5, 1.0, 3.0, 3.5]))
+
+    def statistic(value):  # of which typicality is a function
+        return -log_ndtr(-(value - 1.5) / np.std([0, 1, 2, 3]))
+
+    at = [brentq(lambda value, t=t: statistic(value) - t, -20, 20) for t in (0.5, 0.75, 1.0, 2.0, 3.0, 3.5, 5.5)]
+    expected = np.array([4, 3.5, 3, 2.5, 2, 1, np.exp(-2)]) / 5
+    np.testing.assert_allclose(left_out.typicality(np.array([at])), expected)
 
 
 def test_strangeness_is_put_together_by_fishers_method_with_the_mean_and_deviation_of_the_others():
@@ -65,7 +77,9 @@ def test_strangeness_is_put_together_by_fishers_method_with_the_mean_and_deviati
     np.testing.assert_allclose(left_out.together, expected)
     new = np.array([[columns[0].mean(), 9.0], [columns[1].mean() + 0.3, 9.0]])
     found = np.array([together(each, columns) for each in new.T])
-    inside = (1 + np.sum(expected >= found[0])) / 31
+    beyond = np.flatnonzero(expected >= found[0])[0]
+    part = (found[0] - expected[beyond - 1]) / (expected[beyond] - expected[beyond - 1])
+    inside = (31 - beyond - part) / 31
     np.testing.assert_allclose(left_out.typicality(new), [inside, np.exp(expected[-1] - found[1]) / 31])
 
 

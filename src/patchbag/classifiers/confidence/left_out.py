@@ -16,8 +16,9 @@ distance to the nearest mean of a class (:mod:`~patchbag.classifiers.confidence.
 scores do not depend on.  They are put together by Fisher's method, :math:`T = -\sum_j \ln p_j`, each p_j that
 of a normal distribution with the mean and deviation of the left-out images (for these, of the n - 1 others).  Neither
 that nor independence has to hold, for T is compared with those of the left-out images: typicality is the share of them,
-and the new one, for which T is as large, and for an image stranger than all, :math:`e^{T_{\max} - T} / (n + 1)`.  Of
-typical images a share of α has a typicality of at most α; with fewer than 1/α labels that rests on the last formula.
+and the new one, for which T is larger, linear in T from one of them to the next, so that images between the same two
+differ; and for an image stranger than all, :math:`e^{T_{\max} - T} / (n + 1)`.  Of typical images a share of α, or up
+to 1 / (n + 1) more, has a typicality of at most α; in truth it is less, for the models that left images out had fewer.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class LeftOut:
         known = np.where(np.isnan(scores), -np.inf, temperature * scores)[told]
         own = softmax(known, axis=1)[np.arange(len(known)), targets[told]]
         columns = statistics[:, told]
-        strange, n = np.sort(columns, axis=1), columns.shape[1]
+        strange, n = np.ascontiguousarray(np.sort(columns, axis=1)), columns.shape[1]  # as a file has them
         z = _deviations(strange, columns)
         z *= np.sqrt(n / np.maximum(n - 1 - z**2, 1e-9))  # by the mean and deviation of the others, as a new image
         return cls(np.sort(own), strange, np.sort(_together(z)))
@@ -78,19 +79,15 @@ class LeftOut:
     def typicality(self, columns: np.ndarray) -> np.ndarray:
         """(m,) p-values of images with statistics ``columns (s, m)``."""
         found = _together(_deviations(self.strange, columns))
+        n = len(self.together)
+        share = np.interp(found, np.append(0.0, self.together), np.arange(n + 1, 0, -1) / (n + 1.0))
         # stranger than all: few labels cannot say how rare that is, but the statistic can
-        return tail(self.together, found) * np.exp(np.minimum(self.together[-1] - found, 0.0))
+        return np.asarray(share * np.exp(np.minimum(self.together[-1] - found, 0.0)))
 
 
 def energy(scores: np.ndarray) -> np.ndarray:
     """(n,) larger where no class has a large score."""
     return -np.asarray(logsumexp(scores, axis=1))
-
-
-def tail(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Share of the values of a sample, one more among them, that are at least as large."""
-    n = len(ascending)
-    return (1.0 + n - np.searchsorted(ascending, values, side="left")) / (n + 1.0)
 
 
 def _deviations(strange: np.ndarray, columns: np.ndarray) -> np.ndarray:

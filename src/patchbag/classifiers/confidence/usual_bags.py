@@ -30,7 +30,6 @@ import numpy as np
 
 from patchbag.bags import Bags
 from patchbag.channels import Channels
-from patchbag.classifiers.confidence.left_out import tail
 from patchbag.storage.declared import floats, stored
 from patchbag.storage.registry import storable
 
@@ -74,7 +73,8 @@ class UsualBags:
         distances = _mean(self._deviations(rows))
         # farther than all: few training images cannot say how rare that is, but the distance can
         beyond = np.minimum(self.distances[-1] / np.maximum(distances, 1e-300), 1.0) ** 4
-        return tail(self.distances, distances) * beyond
+        n = len(self.distances)
+        return (1.0 + n - np.searchsorted(self.distances, distances, side="left")) / (n + 1.0) * beyond
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
