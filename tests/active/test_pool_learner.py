@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.active.rare import LabelDistances, Turns
 from patchbag.active.representatives import GrowingClusters, group_sums, representative_utilities
+from patchbag.active.stopping import judge
 from patchbag.classifiers.beliefs import RIDGE, PoolBeliefs, diffused_weights, grown_factor
 from patchbag.similarity.graph.choice import directions, one_hot, soften
 from patchbag.similarity.graph.image_graph import ImageGraph, unit_rows
@@ -329,6 +330,10 @@ def test_the_error_holds_classes_that_nobody_has_named():
     error = alone.error()
     assert error.low < (alone.predict()[left] != NAMES[left]).mean() < error.high
     assert str(error).endswith("%: there may be classes that no answer has named")
+    hint = judge([0.5] * 10, 10, 0.99, n_seen=4, n_left=9, error=error)
+    assert (
+        hint.reason == "predictions still change (agreement 0.500), and there may be classes that no answer has named"
+    )
     known = PoolLearner(classes=np.unique(NAMES), random_state=0).fit(GRAPH).teach(some(6), NAMES[some(6)])
     assert "classes" not in str(known.error())
 

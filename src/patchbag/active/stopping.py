@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+UNSEEN = "there may be classes that no answer has named"
+
 
 def kappa(first: np.ndarray, second: np.ndarray, n_classes: int) -> float:
     """Cohen's kappa, the agreement of two labellings beyond chance; 1 if both are constant and equal."""
@@ -31,7 +33,7 @@ class ErrorEstimate:
         if not self.expected >= 0:
             return "nothing known of errors"
         interval = f", between {100 * self.low:.0f} and {100 * self.high:.0f} %" if self.high >= 0 else ""
-        why = ": there may be classes that no answer has named" if self.unseen else ""
+        why = f": {UNSEEN}" if self.unseen else ""
         return f"about {100 * self.expected:.0f} % wrong{interval}{why}"
 
 
@@ -78,4 +80,5 @@ def judge(
     if agreement >= settled:
         reason = f"the last {window} rounds changed almost no prediction (agreement {agreement:.3f})"
         return StoppingHint(True, agreement, error, reason)
-    return StoppingHint(False, agreement, error, f"predictions still change (agreement {agreement:.3f})")
+    unseen = f", and {UNSEEN}" if error.unseen else ""
+    return StoppingHint(False, agreement, error, f"predictions still change (agreement {agreement:.3f}){unseen}")
