@@ -23,9 +23,11 @@ from typing import Any, TypeVar, dataclass_transform
 from sklearn.utils._param_validation import Interval
 
 ONE_OR_MORE = Interval(Integral, 1, None, closed="left")
+TWO_OR_MORE = Interval(Integral, 2, None, closed="left")
 ZERO_OR_MORE = Interval(Integral, 0, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="both")
 
 C = TypeVar("C", bound=type)
 

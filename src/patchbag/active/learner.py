@@ -32,11 +32,10 @@ for images that could not be chosen.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.checks import check_pool_kernel
@@ -46,7 +45,7 @@ from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, SHARE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 BATCHES = ("diverse", "per_class", "top")
@@ -89,7 +88,7 @@ class ActiveLearner(LabelledPool):
     classes: Any = parameter("array-like", None, default=None)
     missing_label: Any = parameter(default=np.nan)
     window: int = parameter(ONE_OR_MORE, default=5)
-    agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
+    agreement: float = parameter(SHARE, default=0.99)
     repair: bool = parameter("boolean", default=False)
     random_state: Any = parameter("random_state", default=None)
 

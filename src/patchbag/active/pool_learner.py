@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.labels import LabelledPool
@@ -38,7 +38,7 @@ from patchbag.active.representatives import GrowingClusters, representative_util
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
 from patchbag.active.unseen import SIDE, UnseenShare, good_turing, novelty, unseen_share
 from patchbag.classifiers.beliefs import PoolBeliefs
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, SHARE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.graph.choice import soften
 from patchbag.similarity.graph.image_graph import ImageGraph
@@ -80,7 +80,7 @@ class PoolLearner(LabelledPool):
     classes: Any = parameter("array-like", None, default=None)
     missing_label: Any = parameter(default=np.nan)
     window: int = parameter(ONE_OR_MORE, default=5)
-    agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
+    agreement: float = parameter(SHARE, default=0.99)
     n_jobs: int | None = parameter(Integral, None, default=None)
     random_state: Any = parameter("random_state", default=None)
 

@@ -49,12 +49,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import recall_score
 from sklearn.model_selection import StratifiedKFold
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a_class, one_versus_rest
 from patchbag.device import to_host
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, TWO_OR_MORE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.storage.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
@@ -121,7 +121,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     multinomial: bool = parameter("boolean", default=False)
     scale: str | None = parameter(StrOptions({"columns", "global"}), None, default="columns")
     ignore_self: bool = parameter("boolean", default=False)
-    cv: int = parameter(Interval(Integral, 2, None, closed="left"), default=3)
+    cv: int = parameter(TWO_OR_MORE, default=3)
     tol: float = parameter(POSITIVE, default=1e-3)
     max_iter: int = parameter(ONE_OR_MORE, default=200)
     n_jobs: int | None = parameter(Integral, None, default=None)

@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.parameters import estimator
 from patchbag.records import require_finite
 from patchbag.storage.declared import Declared, size
-from patchbag.storage.registry import storable
 
 ROWS = 1 << 18
 
@@ -30,15 +30,13 @@ def bag_means(bags: Bags) -> np.ndarray:
     return np.concatenate(parts)
 
 
-@storable
+@estimator
 class MeanDescriptor(TransformerMixin, BaseEstimator):
     """Bags → one vector per image, the mean of its descriptors.
 
     >>> MeanDescriptor().fit_transform([np.array([[1.0, 2.0], [3.0, 4.0]])])
     array([[2., 3.]])
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     _stored: ClassVar[dict[str, Declared]] = {
         "n_features_in_": size("d"),

@@ -28,14 +28,15 @@ nothing else: a is then the prior's.
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_random_state
+
+from patchbag.parameters import TWO_OR_MORE
 
 TYPICAL = 1.75
 EXPONENT = 2 / 3
@@ -43,7 +44,7 @@ DEVIATION = 0.5
 MORE = 0.75  # images that would have been wrong
 LEAST = 0.01  # scores that differ by less say nothing, above all not that they are sure
 REACH = 4.0  # how far from the prior's mean to look
-FOLDS: list[Any] = [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})]  # what ``folds`` may be
+FOLDS: list[Any] = [TWO_OR_MORE, StrOptions({"auto"})]  # what ``folds`` may be
 USUAL_FOLDS, MANY_FOLDS = 3, 10
 FEW = 300  # images; of more, a model of two thirds is nearly as good, and many models would take long
 

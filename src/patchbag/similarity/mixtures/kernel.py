@@ -25,16 +25,15 @@ Deviation: a matched PPK, which the thesis only suggests, is averaged over both 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.device import follow, like, to_host
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, TWO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import MixtureSimilarity
 from patchbag.similarity.mixtures import matching as pairs
@@ -167,7 +166,7 @@ class MixtureKernel(MixtureSimilarity):
     matching: str = parameter(StrOptions({*PRODUCT_MATCHINGS, *DIVERGENCE_MATCHINGS}), default="one-to-one")
     rho: float = parameter(POSITIVE, default=0.5)
     gamma: float | None = parameter(POSITIVE, None, default=None)
-    gamma_samples: int | None = parameter(Interval(Integral, 2, None, closed="left"), None, default=None)
+    gamma_samples: int | None = parameter(TWO_OR_MORE, None, default=None)
     normalize: bool = parameter("boolean", default=False)
     n_samples: int = parameter(ONE_OR_MORE, default=1000)
     precision: str = parameter(StrOptions({"float32", "float64"}), default="float32")

@@ -42,7 +42,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
-from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, TWO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.similarity.base import BagKernel, map_rows
 from patchbag.similarity.sets.bin_index import BinIndex, Histograms
@@ -179,7 +179,7 @@ class PyramidMatchKernel(IntersectionKernel):
     n_levels: int = parameter(Interval(Integral, 1, MAX_LEVELS, closed="both"), default=5)
     n_shifts: int = parameter(ONE_OR_MORE, default=4)
     weights: Any = parameter("array-like", None, default=None)
-    n_branches: int = parameter(Interval(Integral, 2, None, closed="left"), default=10)
+    n_branches: int = parameter(TWO_OR_MORE, default=10)
     max_samples: int = parameter(ONE_OR_MORE, default=100_000)
     position_weight: float | None = parameter(NOT_NEGATIVE, None, default=None)
     normalize: bool = parameter("boolean", default=True)
