@@ -11,22 +11,21 @@ The L1 norm leaves most :math:`\alpha_i` at zero: only the images kept have to b
 (``kept_``).
 
 What is computed.  scikit-learn's liblinear solves the one-versus-rest problems, in processes; ``saga`` the multinomial
-one. (celer was tried: it has no intercept, which one-versus-rest with 14 negatives a positive cannot do without.)
-Rows are first centred and divided, by each column's deviation (``scale="columns"``) or by one number (``"global"``,
-which keeps the columns' own importance): similarities of unequal scale would be penalised unequally, and uncentred
-ones are ill conditioned.  β is free: liblinear penalises it, so its column is made long enough for this to move the
-mean sigmoid by less than 1e-4, and β is then fitted again alone, which makes the mean sigmoid of a class its share of
-the training images.  From the λ on that leaves nothing, the solution is known: β is the log-odds of this share.
+one.  Rows are first centred and divided, by each column's deviation (``scale="columns"``) or by one number
+(``"global"``, which keeps the columns' own importance): similarities of unequal scale would be penalised unequally, and
+uncentred ones are ill conditioned.  β is free: liblinear penalises it, so its column is made long enough for this to
+move the mean sigmoid by less than 1e-4, and β is then fitted again alone, which makes the mean sigmoid of a class its
+share of the training images.  From the λ on that leaves nothing, the solution is known: β is the log-odds of this
+share.
 
-An image's similarity to itself says nothing about other images, yet alone can separate the training set: on Scene-15
-rows of early-stopped mixtures of references it brings the accuracy down from 76 % to 36 %.  With ``ignore_self``, the
-diagonal of a square training matrix is replaced by the mean of the rest of its column.
+An image's similarity to itself says nothing about other images, yet alone can separate the training set.  With
+``ignore_self``, the diagonal of a square training matrix is replaced by the mean of the rest of its column.
 
 λ.  When not given, it is the strongest of six values, half decades apart from just below the smallest λ for which all
 α are zero, whose cross-validated mean accuracy of the classes is within 0.3 % of the best.  It is not the share of
 images right: with 10 positives among 200 the strongest λ calls everything negative and is 95 % right.  Nor is it the
-log-loss, which mostly prefers the same λ there (tried): it rewards cautious probabilities.  The whole path is looked
-at, for accuracies along it can have more than one peak.
+log-loss, which rewards cautious probabilities.  The whole path is looked at, for accuracies along it can have more than
+one peak.
 
 Cost: 2.5 s of processor time for 1,500 × 1,500 similarities, 15 classes and one λ, about 50 s with the choice of λ,
 shared by the cores; starting the processes adds some seconds once.

@@ -8,8 +8,8 @@ rule.  What both classifiers share is here: the number of rounds and calibration
 
 **Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
 gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).  A share of
-few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then classes
-of ``SCARCE`` images, the median, or less vote alike: leverages of so few cost 1 to 20 points (COREL-1000, Caltech-101).
+few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then, where
+the median class has ``SCARCE`` images or fewer, all vote alike: leverages learned from so few do harm.
 
 **Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
 can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and

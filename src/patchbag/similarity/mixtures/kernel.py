@@ -16,8 +16,8 @@ Between mixtures neither has a closed form.  The estimates on offer (liu2010, ch
 γ is by default the inverse of the mean SKL of a subset of the references (§4.3.1).
 
 Definiteness.  The one-to-one PPK is positive semidefinite (a sum of products of kernels); KLK is not in general, and at
-small relevance factors far from it (least eigenvalue -1.9 on Scene-15 at τ = 10), nor is the matched PPK: an SVM needs
-``DefiniteKernel`` between, a linear classifier on rows of similarities (the papers' way) does not.
+small relevance factors far from it, nor is the matched PPK: an SVM needs ``DefiniteKernel`` between, a linear
+classifier on rows of similarities (the papers' way) does not.
 
 Deviation: a matched PPK, which the thesis only suggests, is averaged over both directions to be symmetric.
 """

@@ -19,7 +19,7 @@ Mercer property and are not offered.)
 ``normalize`` divides by the root of the self-matches, so that large bags do not match everything.  A self-match is
 all at the finest level; if that is so fine that hardly any features of different images meet there, the normalised
 kernel is close to the identity and nothing can be learned from it; if it is so coarse that everything meets, neither.
-How fine is right depends on the features (figures for Caltech-101 are in ``recipes.pyramid_match``).
+How fine is right depends on the features.
 
 Each match of two features in a bin of diagonal d_i is at most d_i long, so Σ d_i (I_i - I_{i-1}) bounds from above
 the cost of the optimal partial matching; with random shifts its expectation is within O(d log D) of it.
