@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import Pipeline
 
 from patchbag.bags import Bags
+from patchbag.parameters import estimator, parameter
 from patchbag.records import Records
 
 MOST = 6 << 30
@@ -117,6 +118,7 @@ def _works(step: Any) -> bool:
     return step is not None and step != "passthrough"
 
 
+@estimator
 class SharedStep(TransformerMixin, BaseEstimator):
     """A step that looks its result up in the memory before computing it.
 
@@ -128,11 +130,10 @@ class SharedStep(TransformerMixin, BaseEstimator):
     memory : of all pipelines
     """
 
-    def __init__(self, step: Any, name: str, chain: str, memory: StepMemory) -> None:
-        self.step = step
-        self.name = name
-        self.chain = chain
-        self.memory = memory
+    step: Any = parameter()
+    name: str = parameter()
+    chain: str = parameter()
+    memory: StepMemory = parameter()
 
     def fit(self, X: Any, y: Any = None) -> Self:
         self.fit_transform(X, y)
@@ -145,13 +146,13 @@ class SharedStep(TransformerMixin, BaseEstimator):
                 self.step_, made = self.memory.results[key]
             else:
                 self.step_ = clone(self.step)
-                made = self.step_.fit_transform(X, y) if hasattr(self.step_, "fit_transform") else self._fitted(X, y)
+                if hasattr(self.step_, "fit_transform"):
+                    made = self.step_.fit_transform(X, y)
+                else:
+                    made = self.step_.fit(X, y).transform(X)
                 self.memory.keep(key, self.step_, made)
         self.key_ = key
         return self.memory.mark(made, key)
-
-    def _fitted(self, X: Any, y: Any) -> Any:
-        return self.step_.fit(X, y).transform(X)
 
     def transform(self, X: Any) -> Any:
         key = (self.chain, *self.key_[1:], self.memory.key_of(X))

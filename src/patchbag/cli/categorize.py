@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sqlite3
 import sys
@@ -176,12 +175,10 @@ def evaluate(
 
 def journal_of(folder: Path) -> Path:
     """Where the finished splits of an evaluation that was stopped are kept."""
-    import hashlib
-
+    from patchbag.collection.files import folder_digest
     from patchbag.runtime import store_folder
 
-    digest = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
-    return store_folder() / "evaluations" / f"{digest}.jsonl"
+    return store_folder() / "evaluations" / f"{folder_digest(folder)}.jsonl"
 
 
 def name_duplicates(images: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The commands for finding out: recipes, demo, reproduce, active, cache."""
+"""The commands for finding out: recipes, demo, reproduce, cache."""
 
 from __future__ import annotations
 

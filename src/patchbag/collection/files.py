@@ -32,6 +32,13 @@ def entry_status(entry: os.DirEntry[str]) -> Status:
     return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else NO_FILE
 
 
+def folder_digest(folder: str | os.PathLike[str]) -> str:
+    """A name for what is kept elsewhere of a folder, the same whatever links lead to it."""
+    import hashlib
+
+    return hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
+
+
 def content_digest(path: str | os.PathLike[str]) -> bytes | None:
     """Digest of the bytes of a file; None where it cannot be read."""
     import hashlib

@@ -15,7 +15,6 @@ not among the images; what is learned beside it, in a file that the index names 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import warnings
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from patchbag import __version__
-from patchbag.collection.files import COARSEST_CLOCK, DIGEST, content_digest, file_status
+from patchbag.collection.files import COARSEST_CLOCK, DIGEST, content_digest, file_status, folder_digest
 from patchbag.collection.folder import CollectionError, no_images, scan_status
 from patchbag.runtime import store_folder
 from patchbag.search.encoder import Described, Encoder, Progress, describe
@@ -278,8 +277,7 @@ def _read_codes(arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _place(folder: Path, by: str) -> Path:
-    key = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
-    return store_folder() / FOLDER / f"{key}-{by}.safetensors"
+    return store_folder() / FOLDER / f"{folder_digest(folder)}-{by}.safetensors"
 
 
 def list_indexes() -> list[Path]:

@@ -35,15 +35,15 @@ def smallest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(found, order, axis=1), np.take_along_axis(columns, order, axis=1)
 
 
+@estimator
 class MetricSearch(BaseEstimator):
     """All distances under a metric of :data:`~patchbag.similarity.histograms.distances.DISTANCES`, block by block."""
+
+    metric: str = parameter(default="manhattan")
 
     _stored: ClassVar[dict[str, Declared]] = {
         "references_": floats("n", "d"),
     }
-
-    def __init__(self, metric: str = "manhattan") -> None:
-        self.metric = metric
 
     def fit(self, X: np.ndarray, y: Any = None) -> Self:
         self.references_ = X
