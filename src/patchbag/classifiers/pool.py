@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
-from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
+from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure
 from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
@@ -128,8 +128,4 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _strangeness(self, X: Any) -> np.ndarray:
         rows = self._prepare(X)
         distances = 1.0 - 2.0 * (rows @ self.means_.T) + np.sum(self.means_**2, axis=1) - self.less_
-        found = distances.min(axis=1)[None]
-        # models of before looked at the scores, too
-        if self.left_out_ is not None and len(self.left_out_.strange) == 2:
-            found = np.vstack([energy(self._scores(rows) * self.temperature_), found])
-        return found
+        return distances.min(axis=1)[None]

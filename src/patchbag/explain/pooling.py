@@ -124,8 +124,7 @@ def statistics_shares(
 def posteriors(x: np.ndarray, parameters: GaussianParameters, assignment: str) -> np.ndarray:
     """(N, K) shares of the components in each descriptor, as the statistics have them."""
     if assignment == "nearest":
-        k, spread = parameters.n_components, float(parameters.variances.mean())
-        parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
+        parameters = parameters.by_distance()
     logs = log_densities(x, parameters)
     lowest = logs.max(axis=1, keepdims=True) + (np.log(CUTOFF) if assignment == "soft" else 0.0)
     return np.asarray(softmax(np.where(logs >= lowest, logs, -np.inf), axis=1))

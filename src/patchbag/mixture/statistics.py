@@ -126,8 +126,7 @@ def collect(
         )
     universal = parameters
     if assignment == "nearest":
-        k, spread = parameters.n_components, float(parameters.variances.mean())
-        parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
+        parameters = parameters.by_distance()
     wide = universal.distance > FAR
     if on_device(bags[0]):
         hard = assignment != "soft"

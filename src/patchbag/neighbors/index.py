@@ -63,7 +63,7 @@ class Plan:
     n_iter: int
     max_leaves: int | None
     sample: float
-    beam: int = 32
+    beam: int
 
 
 class NeighborIndex:
@@ -269,8 +269,7 @@ class NeighborIndex:
             index.points = Points(
                 Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
             )
-            plan = manifest["plan"]
-            index.plan = Plan(**plan | {"beam": plan.get("beam") or Plan.beam})
+            index.plan = Plan(**manifest["plan"])
             index.removed = int(np.isinf(index.points.bias).sum())
             index.tree = Tree(**some("tree")) if some("tree") else None
             index.leaves = Leaves(**some("leaves")) if some("leaves") else None
@@ -278,11 +277,7 @@ class NeighborIndex:
             index.sample = arrays.get("sample")
             index._row_searches = {}
             index.covered, index.algorithm = state["covered"], state["algorithm"]
-            costs = state["costs"]  # of older files: no start, nothing of one query
-            if costs is not None and len(costs) < 6:
-                fixed, product, *start, tree = costs
-                costs = [fixed, product, sum(start), tree, fixed + product, sum(start) + tree]
-            index.costs = None if costs is None else tuple(costs)
+            index.costs = None if state["costs"] is None else tuple(state["costs"])
             return index, manifest["about"]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{path} is damaged: its manifest does not describe an index ({error})") from error

@@ -116,7 +116,6 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "norms_": floats("C", finite=False),
         "ties_": floats("P + 1", "C", optional=True),
     }
-    ties_: np.ndarray | None = None  # models of version 0.1 have none
 
     def _leverage(
         self, votes: sparse.csc_array, codes: np.ndarray, n_classes: int, rounds: int, order: np.ndarray
@@ -179,7 +178,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.labels_ = codes[self.prototypes_]
         gram = self._gram(X, self.prototypes_)
         self.norms_ = mean_norms(gram, self.labels_, n_classes, spread)
-        self.ties_ = None if told is None else tie_weights(gram, self.labels_, n_classes)
+        self.ties_: np.ndarray | None = None if told is None else tie_weights(gram, self.labels_, n_classes)
         self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
         self.neighbors_ = [int(k) for k, _, _ in voters]
         self.coefficients_ = np.stack([coefficients[self.prototypes_] for _, coefficients, _ in voters])
