@@ -18,9 +18,10 @@ from __future__ import annotations
 import inspect
 from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import _BaseComposition
 
 ONE_OR_MORE = Interval(Integral, 1, None, closed="left")
 TWO_OR_MORE = Interval(Integral, 2, None, closed="left")
@@ -57,3 +58,16 @@ def estimator(cls: C) -> C:
     made.__annotations__ = annotations
     made._parameter_constraints = {f.name: f.metadata["rules"] for f in fields(made)}
     return cls
+
+
+class Composition(_BaseComposition):
+    """Base of estimators with named parts, whose parameters are theirs too: ``fisher__exponent``."""
+
+    _parts: ClassVar[str]  # the parameter that lists them, (name, part) each
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return self._get_params(self._parts, deep=deep)
+
+    def set_params(self, **params: Any) -> Self:
+        self._set_params(self._parts, **params)
+        return self
