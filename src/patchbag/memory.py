@@ -78,8 +78,7 @@ class StepMemory:
         return sorted(names, key=lambda name: [first[key] for key in self.chains[name]] + [names.index(name)])
 
     def pipeline(self, name: str) -> Pipeline:
-        """The pipeline of that name, to be fitted; its times begin at zero."""
-        self.seconds = {}
+        """The pipeline of that name, to be fitted."""
         *steps, last = clone(self.pipelines[name]).steps
         named = zip(steps, self.chains[name])
         shared = [(label, SharedStep(step, label, chain, self)) for (label, step), chain in named if _works(step)]
@@ -106,6 +105,14 @@ class StepMemory:
         if isinstance(result, Bags | Records | np.ndarray) and getattr(result, "fingerprint", None) is None:
             self._keys[id(result)] = (weakref.ref(result), "/".join(key))
         return result
+
+    @contextmanager
+    def steps_and_rest(self, rest: str) -> Iterator[dict[str, float]]:
+        """The seconds of each step that works inside, and of all else under the name ``rest``."""
+        self.seconds, spent, started = {}, dict[str, float](), time.perf_counter()
+        yield spent
+        spent |= self.seconds
+        spent[rest] = time.perf_counter() - started - sum(spent.values())
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
