@@ -49,7 +49,7 @@ Stage = Callable[[], Steps]
 
 # --- features --------------------------------------------------------------------------------------------------------
 
-LEAST = 64  # pixels of a side: smaller pictures have room for a few patches only
+LEAST = 64  # pixels of the shorter side: smaller pictures have room for a few patches only
 
 # ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes
 sift = partial(DenseSIFT, step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8", min_side=LEAST)

@@ -65,7 +65,7 @@ class ActiveLearner(LabelledPool):
     noise : σ², label noise
     batch : "diverse", "per_class" or "top" (the best ones, whatever they repeat)
     cold_start : "typical", "farthest" or "random"
-    shortlist : "auto", None or the number of representative images to choose among at first ("auto": 4 a class, and all
+    shortlist : "auto", None or the number of representative images to choose among at first ("auto": 4 per class, all
         images while there are fewer than five classes)
     classes : labels known beforehand, or None to learn them from the labels
     missing_label : what stands for "no label" in ``fit`` and ``query``

@@ -42,6 +42,13 @@ def replacing(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[A
             partial.unlink(missing_ok=True)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """A text; names of files in it need not be text in any encoding, and what is not is shown by its code."""
+    with replacing(path) as file:
+        file.write(text.encode(errors="backslashreplace"))
+    return Path(path)
+
+
 def write_json(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
     """An object of these values, which says that patchbag wrote it."""
     from patchbag import __version__
