@@ -5,11 +5,11 @@ One round is: the person labels an image (``teach``), the posterior of the pool 
 the next image (``query``).  See posterior for the update and criteria for the utilities.
 
 **Batches.**  ``batch="diverse"`` picks greedily.  The variance of a Gaussian process does not depend on the labels,
-so the variance Σ' that the pool will have after the images picked so far is known; the utility of an image is
-multiplied by Σ'/Σ, the share of its variance that the earlier picks leave.  An image like one in the batch drops out,
-one unrelated to it keeps its utility. ``batch="per_class"`` is the paper's: the best image for each one-versus-all
-problem in turn (table 1 criteria only).  A query begins with the problem whose turn it is after the labels so far, so
-that images asked for one at a time go round the classes as well.
+so the variance Σ' of the pool after the images picked so far is known; the utility of an image is multiplied by Σ'/Σ,
+the share of its variance that the earlier picks leave.  An image similar to one in the batch drops out, an unrelated
+one keeps its utility.  ``batch="per_class"`` is the paper's: the best image for each one-versus-all problem in turn
+(table 1 criteria only).  A query begins with the problem that follows those of the labels so far, so that queries for
+single images go round the classes as well.
 
 **Cold start.**  While fewer than two classes have labels the criteria mean nothing.  ``cold_start="farthest"`` takes
 the image with the largest remaining variance: farthest first in kernel space.  ``"typical"`` (default) weighs that by

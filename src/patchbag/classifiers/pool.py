@@ -4,8 +4,8 @@
 ``fit`` takes both; images without a label have None or NaN (not -1, which would be a class).  What they teach is in
 :mod:`~patchbag.classifiers.beliefs`; what is left of it is a linear classifier.
 
-**Images unlike all others.**  Images of a class that nobody named teach, too, each the class that it is least unlike,
-so that the scores say nothing of whether it is one of them.  Typicality looks at the distance to the nearest mean of
+**Images unlike all others.**  Images of a class without labels teach as well, each for the class that it resembles
+most, so that scores do not show that it belongs to none.  Typicality is therefore the distance to the nearest mean of
 the labelled images of a class alone (:mod:`~patchbag.classifiers.confidence.class_means`).
 """
 

@@ -119,7 +119,7 @@ def evaluate(
     ] = None,
     splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
     pool: Annotated[
-        bool, typer.Option("--pool", help="Test images teach without their labels, where a recipe learns from such.")
+        bool, typer.Option("--pool", help="Let the test images teach, without their labels; for recipes that can.")
     ] = False,
     seed: options.SeedOption = 0,
     settings: options.SetOption = None,
@@ -143,7 +143,7 @@ def evaluate(
 
     categorizer = options.make_categorizer(recipe, features, settings, seed)
     if pool and not categorizer.takes_unlabelled:
-        raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
+        raise ValueError(f"recipe {recipe!r} does not learn from images without a label: leave --pool out")
     check_outputs(json_path, report, force=force)
     with machine(jobs, cache, device=device), options.settings_to_blame(settings):
         started = time.perf_counter()

@@ -3,10 +3,9 @@ r"""From scores to probabilities by one number, learned from images that were le
 
 Temperature scaling (Guo et al. 2017): the probabilities of the classes are softmax(a · scores).  One number cannot
 change the order of the classes, so the most probable class is the predicted one.  The likelihood of left-out scores
-alone does not do: where they are separable it grows with a for ever, and a dozen images leave a factor of two open.
-Hence a prior.  Scores that were trained to be 1 for an image's class and -1 for the others have a unit, and how much
-they differ without a reason can be seen, by the standard deviation σ of the scores of classes that the images do not
-belong to:
+alone is not enough: where they are separable it grows with a without limit, and a dozen images leave a factor of two
+open.  Hence a prior.  Scores that were trained to be 1 for an image's class and -1 for the others have a unit, and
+their noise is known: the standard deviation σ of the scores of classes that the images do not belong to.  So
 
 .. math:: \ln a \sim N(\ln(1.75\, σ^{-2/3}),\, 0.5^2)
 

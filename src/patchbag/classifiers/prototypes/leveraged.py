@@ -11,13 +11,13 @@ gives the highest accuracy on images that were left out (the thesis chooses θ b
 few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then, where
 the median class has ``SCARCE`` images or fewer, all vote alike: leverages learned from so few do harm.
 
-**Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
-can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and
-half the mean difference of own and other classes of left-out images: about ±1.  The rest does
-:mod:`~patchbag.classifiers.confidence.temperature`.  Of many classes with two or three images each, the nearest
-prototypes hold but a few, which vote in the model of all images for twice as many of the image's class as in one of
-half of them.  Where nothing is leveraged, a training image's scores of other classes are those of a new one, so that
-the models can be compared by them: the unit is such that they vary as those of left-out images do.
+**Probabilities.**  Scores have no unit of their own: where each class has one image, nothing can be leveraged and
+every vote counts 1.  So scores are divided by the largest sum of votes (``Panel.mass``) and by half the mean difference
+between own and other classes of left-out images, which makes them about ±1;
+:mod:`~patchbag.classifiers.confidence.temperature` does the rest.  With two or three images per class, a model of all
+images has up to twice as many votes for the right class as a model of half of them.  Where nothing is leveraged, the
+scores of a training image for other classes are like those of a new one, so the unit is chosen such that they vary as
+those of left-out images do.
 
 **Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality does not
 look at the votes, but at a linear discriminant of the prototypes (:mod:`~patchbag.classifiers.confidence.ties`) and the

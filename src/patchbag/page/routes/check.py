@@ -34,7 +34,7 @@ def errors(page: ThePage, limit: Limit = 100) -> Reply:
 
 @router.post("/check/confirm", response_model=schemas.Changed)
 def confirm(page: ThePage, who: Who, images: Images) -> Reply:
-    """The labels of these images are right, whatever the model thinks; it is not said again of them."""
+    """The labels of these images are right, whatever the model thinks; they are not listed again."""
     album = page.album
     with album.editing():
         right = {i: int(album.label[i]) for i in check_ids(page, images.ids) if album.label[i] >= 0}
