@@ -7,8 +7,6 @@ Then, of its columns of tiles every third one tests and the others train: what t
 and shapes of a scene, not its pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

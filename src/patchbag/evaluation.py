@@ -13,8 +13,6 @@ not and 0 for a difficult one, are scored by average precision instead (VOC).
 ``compare`` evaluates several models on the same splits; what they have in common is computed once (``memory``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any

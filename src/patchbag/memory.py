@@ -10,8 +10,6 @@ estimators with different parameters meet) and the content of the images (``fing
 ``joblib.hash``).  Kept is only what a later pipeline of the same table needs, at most ``MOST`` bytes of it.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections import Counter

@@ -13,8 +13,6 @@ A class that is written so has the constructor that scikit-learn asks for, which
 scikit-learn's; a value has to follow one of them.  Parameters are inherited.  All else in the class is as in any other.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real

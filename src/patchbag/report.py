@@ -5,8 +5,6 @@ Confusion matrix, accuracy by class, how far stated probabilities can be trusted
 where the time went.  Figures are inline SVG.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape

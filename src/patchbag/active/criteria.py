@@ -22,8 +22,6 @@ images just like those that are already labelled.  The two leading classes do no
 sample of the pool, and cov(x, x_j)²/(Σ+σ²) is by how much the label of x reduces the variance of x_j.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import ndtr
 

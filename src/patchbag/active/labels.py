@@ -6,8 +6,6 @@ list new labels open new classes.  ``skip(i)`` takes an image out of the queries
 ``missing_label`` (NaN, None or a value), as in scikit-activeml.
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -29,8 +29,6 @@ Conventions follow scikit-activeml: ``query`` returns indices and on request uti
 for images that could not be chosen.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, Self
 

@@ -21,8 +21,6 @@ typefaces, tiles, spectrograms, COREL-1000 and Caltech-101).  Upwards, what the 
 variances are.  Errors are skewed: downwards, where little is left, sharpness and classes go together.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import KW_ONLY
 from numbers import Integral

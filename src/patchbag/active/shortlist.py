@@ -14,8 +14,6 @@ With few or unbalanced classes doubt finds more when it is free to choose among 
 Cost: N m d + m³ once, with d coordinates; a few passes of N d M for M clusters.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -20,8 +20,6 @@ With the share v of it that the labels leave, the odds that an image is of such 
 v / (1 - v); the factor is the one with which the probabilities have the share as their mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 

@@ -36,8 +36,6 @@ per answer, for both matrices of the labels are factored once and their factors 
 classifier, and speak for all.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 

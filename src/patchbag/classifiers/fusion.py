@@ -13,8 +13,6 @@ Scores are class probabilities where every branch has them, else decision values
 averaging them supposes branches of one kind (as the papers' are).  Cost: that of the branches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self

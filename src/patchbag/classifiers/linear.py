@@ -22,8 +22,6 @@ images out of both, and standardise anew.  Where references compete for an image
 is fixed), what the left-out columns had falls to the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import KW_ONLY
 from functools import partial

@@ -9,8 +9,6 @@ most, so that scores do not show that it belongs to none.  Typicality is therefo
 the labelled images of a class alone (:mod:`~patchbag.classifiers.confidence.class_means`).
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 

@@ -31,8 +31,6 @@ Cost: 2.5 s of processor time for 1,500 × 1,500 similarities, 15 classes and on
 shared by the cores; starting the processes adds some seconds once.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from dataclasses import KW_ONLY

@@ -35,8 +35,6 @@ Cost: 3 · N · D · C multiplications per epoch for dense rows; sparse rows sav
 those of classes without a loss.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import KW_ONLY
 from functools import partial

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command for few labels: active."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands for a folder of labelled images: train, evaluate."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import sqlite3

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands for finding out: recipes, demo, reproduce, cache."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

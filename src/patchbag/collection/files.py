@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Whether a file is the one that was seen before: its size and time of modification, and the digest of its bytes."""
 
-from __future__ import annotations
-
 import os
 import stat
 from functools import partial

@@ -28,8 +28,6 @@ stays zero, and sparse rows stay sparse.  Cost: D · M² kernel values and about
 root and n_d table look-ups per value that is not zero to embed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import KW_ONLY
 from functools import partial

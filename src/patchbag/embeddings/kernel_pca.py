@@ -19,8 +19,6 @@ Cost: M² kernel values and O(M³) to learn (the thesis sets M = E, "several tho
 operations per new sample.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 

@@ -26,8 +26,6 @@ Cost: D · E/2 numbers to draw (O(D² E) more for orthogonal ones), D · E opera
 their zeros.  The vectors are dense.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 

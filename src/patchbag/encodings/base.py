@@ -9,8 +9,6 @@ A cell without descriptors encodes as zeros, an image without any is an error.  
 than the one the encoding was fitted on are refused, since components of the same number are different ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from math import prod

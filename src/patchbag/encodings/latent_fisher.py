@@ -30,8 +30,6 @@ traffic of writing 4·K·D numbers.  Responsibilities stay those of the universa
 cinbis2012.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

@@ -35,8 +35,6 @@ Slips in the paper: the left side of (26) is :math:`\ln q_{ik}` up to the normal
 :math:`\lambda = \sigma^{-1}` before (4) reads σ as a variance.  (10-14) and (20-28) are right as printed.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any

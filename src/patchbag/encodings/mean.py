@@ -4,8 +4,6 @@
 A bag of one descriptor (``DeepPatches(output="pooled")``) is that descriptor.  Cost: one pass over the descriptors.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 import numpy as np

@@ -8,8 +8,6 @@ collected under ``assignment="hard"`` (or ``"nearest"``) it is 0 or 1, the class
 nothing beyond the statistics.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from array_api_compat import array_namespace

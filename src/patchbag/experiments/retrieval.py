@@ -25,8 +25,6 @@ search in the collection that holds it does.  The first row of each run is the m
 first rank of ``at``; ``per_class`` has it by class, ``seconds`` the processor's time for all queries, images described.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache, partial

@@ -39,8 +39,6 @@ Files with another ``kind`` than "evaluate" are run by the function that :func:`
 with it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, MutableMapping
 from importlib import import_module

@@ -10,8 +10,6 @@ become :math:`v = s \circ w` on :math:`\phi`, and since words, Fisher vectors an
 .. math:: \sum_{\mathcal C(n)} e + \sum_k \gamma_{nk} (a_k + b_k^\top x_n + c_k^\top x_n^2) .
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Several kinds of features of the same images: described once by each, however many kernels use it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self

@@ -20,8 +20,6 @@ centre between pixels.  ``dtype="uint8"`` rounds to whole grey levels, for the s
 **Cost.**  O(pixels) for the integral images and 600 additions per patch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import ClassVar, Literal

@@ -29,8 +29,6 @@ kapoor2010 was given its GB kernels by others, who do not state their sampling. 
 was chosen on every fifth class of Caltech-101, 15 training images each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from numbers import Integral, Real

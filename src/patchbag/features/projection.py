@@ -5,8 +5,6 @@ Both learn from a random sample of the training descriptors and transform the re
 memory-mapped or stored as bytes never stand in memory as a whole in floating point.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 

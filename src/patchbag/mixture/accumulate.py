@@ -22,8 +22,6 @@ whatever the descriptors are.
 Cost: 4·N·D·K floating-point operations in BLAS, about 4·N·D·22 outside.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ The components of two such mixtures have nothing to do with each other, so only 
 (``matching="one-to-many"``, ``"matched"``) can compare them, at K² Gaussians per pair instead of K.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self

@@ -8,8 +8,6 @@ Statistics add, so they are collected once, in *atoms*: the pieces into which al
 cell of every grid is a union of atoms.  A descriptor on a border belongs to the cell right of it or below it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction

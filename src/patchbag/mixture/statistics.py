@@ -11,8 +11,6 @@ return sums.  Memory beyond the result is one chunk of ``CHUNK_ROWS`` descriptor
 On a GPU the sums are dense products, chunk by chunk (``dense``).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import partial

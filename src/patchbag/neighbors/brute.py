@@ -15,8 +15,6 @@ Cost: 2·m·n·D operations in BLAS, one read of m·n numbers; about k·ln(n/k) 
 ``dense`` is the same for arrays that are not NumPy's (CUDA tensors), through the Array API.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -4,8 +4,6 @@
 Compiled loops index with these arrays, so that what a folder holds is checked against :data:`ARRAYS` when it is opened.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -7,8 +7,6 @@ tree is gone through from its root.  Points of the leaves that stay are compared
 compared again in float64.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -8,8 +8,6 @@ All changes go through :meth:`Album.change`: first the database, then memory, th
 of the database change comes in by :meth:`Album.catch_up`, at the latest before anything is changed here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@
 Labels are left out in eight parts, each predicted by what the rest has taught (:mod:`patchbag.classifiers.beliefs`).
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from typing import Any

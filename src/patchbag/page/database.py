@@ -8,8 +8,6 @@ same folder can share a Postgres database: every transaction leaves a row of ``n
 others read when they are notified, and again before they change anything themselves, one at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

@@ -8,8 +8,6 @@ watcher    follows the folder                                  (folder)
 follower   takes up what other servers of the database change  (album)
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading

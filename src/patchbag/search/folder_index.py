@@ -13,8 +13,6 @@ An index is kept in the folder of the store, one file per folder and representat
 not among the images; what is learned beside it, in a file that the index names and that is never changed.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import warnings

@@ -10,8 +10,6 @@ Images are compared by the angle of their vectors, (``metric="kl"``) their histo
 ``REPRESENTATIONS`` takes new ones: ``REPRESENTATIONS["mine"] = Representation("mine", "…", (Part("sift", steps),))``.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass

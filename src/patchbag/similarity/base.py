@@ -12,8 +12,6 @@ Gram matrices are cut into blocks of rows by the data alone and computed by the 
 (:func:`map_rows`): each job carries its rows and returns its block, the same bits on any backend.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 

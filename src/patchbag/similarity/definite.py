@@ -15,8 +15,6 @@ when asked.  Eigenvalues above ``-tolerance · largest`` count as rounding.  Cos
 a second for 1,500.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar

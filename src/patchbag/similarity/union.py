@@ -21,8 +21,6 @@ and "GBdist" are made in one pass over the distances of descriptors.
 Cost: that of the branches, one after the other; 8 n n_ref k bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self

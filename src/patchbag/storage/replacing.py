@@ -5,8 +5,6 @@ A file is written beside the one whose place it takes, under a name that nobody 
 exist (a link that was planted there is not followed), brought to the disk, and renamed.  Errors name the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

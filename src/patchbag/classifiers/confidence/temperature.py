@@ -22,8 +22,6 @@ the others' images speak for it.  Where all classes have a single image, whole c
 nothing else: a is then the prior's.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -13,8 +13,6 @@ training images and their targets :math:`T \in \{-1, 1\}^{n \times C}`,
 of the model of all.  Cost: n³/3, so that at most ``MOST`` images have a say.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from patchbag.classifiers.confidence.left_out import energy

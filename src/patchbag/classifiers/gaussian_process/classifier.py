@@ -26,8 +26,6 @@ the training images is used, exact for normalised kernels.
 The paper's "noise model variance sigma = 1e-5" may be σ or σ²; here ``noise`` is σ².
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY
 from typing import Any, Self

@@ -33,8 +33,6 @@ The thesis' adaptive σ leaves the k-th neighbour 0.78 of the largest vote, hard
 ``"sharp"`` leaves it 1/e, which tells where few prototypes are kept and the k-th of them is far.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import sparse
 

@@ -29,8 +29,6 @@ the T images whose coefficients have the largest sum are kept for all of them: T
 or less good ones.  Where no prototype at all is worth a vote (two images of two classes), all of them vote alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
 from numbers import Integral, Real

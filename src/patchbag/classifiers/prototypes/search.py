@@ -8,8 +8,6 @@ training images, and the nearest are the most similar ones.  A search that is ap
 and ``own`` is then not always among those of an image: the farthest is left out in its place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Check and search."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Labels of one image or many, and classes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What requests have in common: the page they are for, the person who sends them, replies."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 from urllib.parse import unquote

@@ -6,8 +6,6 @@ the vectors.  Where classes cut through clusters the graph misleads and the plai
 the weight w are chosen by the labels given to ``fit`` (see ``choice``).  Without labels they are 0.95 and 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self

@@ -22,8 +22,6 @@ Cost: V divisions per pair and step, about ten steps ("kl", "bhattacharyya"); 40
 user's function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import KW_ONLY
 from functools import partial

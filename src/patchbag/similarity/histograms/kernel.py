@@ -24,8 +24,6 @@ all three.
 Cost: n·m·V; Bhattacharyya is one matrix product, the others a Numba kernel over tiles of 64 columns, in parallel.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any, ClassVar

@@ -29,8 +29,6 @@ one when several j answer; the sums over j belong into the denominator.  One-to-
 difference.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral

@@ -22,8 +22,6 @@ classifier on rows of similarities (the papers' way) does not.
 Deviation: a matched PPK, which the thesis only suggests, is averaged over both directions to be symmetric.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
 

@@ -28,8 +28,6 @@ Slips in the text.  For ρ ≤ 1, (4.11) is a *lower* bound of the kernel (Jense
 ≥ 1.  A component of weight zero counts with weight ``WEIGHT_FLOOR`` where its logarithm is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise

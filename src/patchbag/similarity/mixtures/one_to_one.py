@@ -22,8 +22,6 @@ much.
 Deviation: weights of zero enter logarithms as 1e-10.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -11,8 +11,6 @@ divergences of p from different q's can be compared.
 Cost per pair with K components in D dimensions: K densities at 2·D·K, or ``n_samples``, points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -42,8 +42,6 @@ Cost for n images, R references, K components in D dimensions: 4·n·R·K·D flo
 half-iteration.  Memory: blocks of images, 64 MB of affinities at a time.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral

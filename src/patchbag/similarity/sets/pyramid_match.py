@@ -29,8 +29,6 @@ Cost: linear in the number of features to build; the Gram matrix of n bags costs
 The text says a kernel is Mercer "as long as w_i >= w_{i+1}"; the last weight must not be negative either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
 from functools import partial

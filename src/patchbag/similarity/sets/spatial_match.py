@@ -18,8 +18,6 @@ Positions are (x, y) in [0, 1]; a bag without them is an error unless ``n_levels
 bag of words.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
