@@ -175,9 +175,9 @@ def compare(
     pipelines = {name: _as_pipeline(model) for name, model in models.items()}
     cv = check_cv(cv, labels, classifier=True) if isinstance(cv, int) else cv
     splits = list(cv.split(np.zeros(len(labels)), labels)) if hasattr(cv, "split") else list(cv)
+    classes = [str(c) for c in (np.unique(labels) if labels.ndim == 1 else range(labels.shape[1]))]
     results = {
-        name: Evaluation(recipe_name(model), _classes(labels), json_parameters(model), str(cv))
-        for name, model in models.items()
+        name: Evaluation(recipe_name(model), classes, json_parameters(model), str(cv)) for name, model in models.items()
     }
     for i, (train, test) in enumerate(splits):
         memory = StepMemory(pipelines)
@@ -208,10 +208,6 @@ def _as_pipeline(model: Any) -> Pipeline:
         raise ValueError(f"expected a model, got {model!r}; that of a recipe is Categorizer({model!r})")
     model = model.pipeline() if hasattr(model, "pipeline") else clone(model)
     return model if isinstance(model, Pipeline) else Pipeline([("classifier", model)])
-
-
-def _classes(labels: np.ndarray) -> list[str]:
-    return [str(c) for c in (np.unique(labels) if labels.ndim == 1 else range(labels.shape[1]))]
 
 
 def _run_split(

@@ -78,8 +78,11 @@ class StepMemory:
     def pipeline(self, name: str) -> Pipeline:
         """The pipeline of that name, to be fitted."""
         *steps, last = clone(self.pipelines[name]).steps
-        named = zip(steps, self.chains[name])
-        shared = [(label, SharedStep(step, label, chain, self)) for (label, step), chain in named if _works(step)]
+        shared = [
+            (label, SharedStep(step, label, chain, self))
+            for (label, step), chain in zip(steps, self.chains[name])
+            if step not in (None, "passthrough")
+        ]
         return Pipeline([*shared, last])
 
     def release(self, name: str) -> None:
@@ -117,10 +120,6 @@ class StepMemory:
         started = time.perf_counter()
         yield
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - started
-
-
-def _works(step: Any) -> bool:
-    return step is not None and step != "passthrough"
 
 
 @estimator

@@ -41,9 +41,9 @@ from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, util
 from patchbag.active.labels import LabelledPool
 from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
-from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
+from patchbag.active.stopping import ErrorEstimate
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, SHARE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 BATCHES = ("diverse", "per_class", "top")
@@ -83,12 +83,7 @@ class ActiveLearner(LabelledPool):
     batch: str = parameter(StrOptions(set(BATCHES)), default="diverse")
     cold_start: str = parameter(StrOptions(set(COLD_STARTS)), default="typical")
     shortlist: int | str | None = parameter(ONE_OR_MORE, StrOptions({"auto"}), None, default="auto")
-    classes: Any = parameter("array-like", None, default=None)
-    missing_label: Any = parameter(default=np.nan)
-    window: int = parameter(ONE_OR_MORE, default=5)
-    agreement: float = parameter(SHARE, default=0.99)
     repair: bool = parameter("boolean", default=False)
-    random_state: Any = parameter("random_state", default=None)
 
     # --- labels in -----------------------------------------------------------------------------------------------
 
@@ -154,13 +149,11 @@ class ActiveLearner(LabelledPool):
     def _deviation(self) -> np.ndarray:
         return np.sqrt(self.posterior_.variance + self.noise)
 
-    def stopping_hint(self) -> StoppingHint:
-        """Whether more labels are likely to change the predictions of the pool."""
-        check_is_fitted(self, "posterior_")
-        left, seen = self.available_, len(self._seen())
+    def _error(self) -> ErrorEstimate:
+        left = self.available_
         # with a single class the probabilities are all one, which says nothing about errors
-        sure = self.predict_proba()[left].max(axis=1).mean() if left.any() and seen > 1 else np.nan
-        return judge(self.kappas_, self.window, self.agreement, seen, int(left.sum()), ErrorEstimate(float(1.0 - sure)))
+        sure = self.predict_proba()[left].max(axis=1).mean() if left.any() and len(self._seen()) > 1 else np.nan
+        return ErrorEstimate(float(1.0 - sure))
 
     # --- questions out -------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ become :math:`v = s \circ w` on :math:`\phi`, and since words, Fisher vectors an
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def statistics_shares(
     # differences from the centre of the mixture: their squares do not lose digits where it lies far from the origin
     x = np.asarray(projected.values, dtype=np.float64)
     share = posteriors(x, parameters, pool.assignment)
-    x, near = x - parameters.center, _moved(parameters)
+    x, near = x - parameters.center, replace(parameters, means=parameters.means - parameters.center)
     member, atoms = np.ones((1, 1)), np.zeros(len(x), int)
     if pool.pyramid_ is not None:
         member, atoms = pool.pyramid_.membership, pool.pyramid_.assign(np.asarray(bags.positions))
@@ -126,10 +127,6 @@ def posteriors(x: np.ndarray, parameters: GaussianParameters, assignment: str) -
     logs = log_densities(x, parameters)
     lowest = logs.max(axis=1, keepdims=True) + (np.log(CUTOFF) if assignment == "soft" else 0.0)
     return np.asarray(softmax(np.where(logs >= lowest, logs, -np.inf), axis=1))
-
-
-def _moved(parameters: GaussianParameters) -> GaussianParameters:
-    return GaussianParameters(parameters.weights, parameters.means - parameters.center, parameters.variances)
 
 
 def _encode(encoding: Any, s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, near: GaussianParameters) -> np.ndarray:

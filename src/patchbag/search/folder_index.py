@@ -64,7 +64,7 @@ class FolderIndex:
         if compress and self.representation.metric != "cosine":
             raise ValueError(f"images by {by!r} have no vectors that could be compressed")
         self.compress = compress
-        self.path = _place(self.folder, by)
+        self.path = store_folder() / FOLDER / f"{folder_digest(self.folder)}-{by}.safetensors"
         self.remarks: list[str] = []  # on sub-folders that the last update could not read
         self._open()
 
@@ -272,10 +272,6 @@ def _read_codes(arrays: dict[str, np.ndarray]) -> Any:
     from patchbag.search.compressed import CompressedVectors  # compiled loops: slow to import
 
     return CompressedVectors.from_arrays(arrays)
-
-
-def _place(folder: Path, by: str) -> Path:
-    return store_folder() / FOLDER / f"{folder_digest(folder)}-{by}.safetensors"
 
 
 def list_indexes() -> list[Path]:
