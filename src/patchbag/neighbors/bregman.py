@@ -202,7 +202,7 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         return self.kneighbors_graph(X, min(self.n_neighbors + 1, self.index_.n_live()), "distance")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder that :meth:`open` maps into memory; no pickle."""
+        """Write the index to a folder that :meth:`load` maps into memory; no pickle."""
         check_is_fitted(self, "index_")
         params = {k: v for k, v in self.get_params().items() if k not in ("divergence", "random_state", "n_jobs")}
         self.index_.save(path, params)
