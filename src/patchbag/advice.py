@@ -5,8 +5,6 @@ What was measured is in ``measured.json``, written by ``benchmarks/measure_recip
 class, one split.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from importlib.resources import files

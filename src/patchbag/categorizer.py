@@ -9,8 +9,6 @@ A recipe is an ordinary scikit-learn ``Pipeline``; prediction walks through the 
 not grow with their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path

@@ -5,8 +5,6 @@
 together.  ``Channel`` picks one of them: the first step of a branch of ``LateFusionClassifier`` or ``KernelUnion``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 

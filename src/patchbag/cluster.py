@@ -17,8 +17,6 @@ caller about as much as computing them.  Where images are described and encoded 
 There is no scheduler of ours: addresses are Dask's, and ``"local"`` is a cluster of processes here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

@@ -12,8 +12,6 @@ Descriptors travel as they are stored, bytes as bytes, through page-locked memor
 of a memory-mapped file while the GPU computes.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

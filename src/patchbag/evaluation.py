@@ -13,9 +13,6 @@ not and 0 for a difficult one, are scored by average precision instead (VOC).
 ``compare`` evaluates several models on the same splits; what they have in common is computed once (``memory``).
 """
 
-from __future__ import annotations
-
-import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -178,9 +175,9 @@ def compare(
     pipelines = {name: _as_pipeline(model) for name, model in models.items()}
     cv = check_cv(cv, labels, classifier=True) if isinstance(cv, int) else cv
     splits = list(cv.split(np.zeros(len(labels)), labels)) if hasattr(cv, "split") else list(cv)
+    classes = [str(c) for c in (np.unique(labels) if labels.ndim == 1 else range(labels.shape[1]))]
     results = {
-        name: Evaluation(recipe_name(model), _classes(labels), json_parameters(model), str(cv))
-        for name, model in models.items()
+        name: Evaluation(recipe_name(model), classes, json_parameters(model), str(cv)) for name, model in models.items()
     }
     for i, (train, test) in enumerate(splits):
         memory = StepMemory(pipelines)
@@ -213,10 +210,6 @@ def _as_pipeline(model: Any) -> Pipeline:
     return model if isinstance(model, Pipeline) else Pipeline([("classifier", model)])
 
 
-def _classes(labels: np.ndarray) -> list[str]:
-    return [str(c) for c in (np.unique(labels) if labels.ndim == 1 else range(labels.shape[1]))]
-
-
 def _run_split(
     memory: StepMemory,
     name: str,
@@ -231,29 +224,26 @@ def _run_split(
     """What :meth:`Evaluation.add` takes, as plain numbers and lists."""
     model = memory.pipeline(name)
     pairwise = get_tags(model[-1]).input_tags.pairwise and len(model) == 1  # kernels between all images are given
-    data = [_cut(X, part)[:, train] if pairwise else _cut(X, part) for part in (train, test)]
-    started = time.perf_counter()
+    rows, queries = (_cut(X, part)[:, train] if pairwise else _cut(X, part) for part in (train, test))
+    given, truth = labels[train], labels[test]
     if pool and getattr(model[-1], "takes_unlabelled", False):
-        given = np.concatenate([labels[train].astype(object), np.full(len(test), None)])
-        model.fit(_cut(X, np.concatenate([train, test])), given)
-    else:
-        model.fit(data[0], labels[train])
-    seconds = dict(memory.seconds)
-    seconds["train classifier"] = time.perf_counter() - started - sum(seconds.values())
-    memory.seconds = {}
-    started = time.perf_counter()
+        rows = _cut(X, np.concatenate([train, test]))
+        given = np.concatenate([given.astype(object), np.full(len(test), None)])
     several = labels.ndim == 2
     method = "decision_function" if several else "predict_proba" if probabilities else "predict"
-    said, truth = predict_in_chunks(model, method, data[1]), labels[test]
-    spent = memory.seconds
-    seconds |= spent | {"test classifier": time.perf_counter() - started - sum(spent.values())}
+    with memory.steps_and_rest("train classifier") as training:
+        model.fit(rows, given)
+    with memory.steps_and_rest("test classifier") as testing:
+        said = predict_in_chunks(model, method, queries)
+    seconds = training | testing
     if several:
         split = score_rankings(truth, said, len(train), seconds)
         return {"split": asdict(split), "mistakes": [], "confidence": None}
-    split = score_classes(truth, said, [str(c) for c in model.classes_], len(train), seconds)
+    classes = np.asarray(model.classes_)
+    split = score_classes(truth, said, [str(c) for c in classes], len(train), seconds)
     weights = getattr(model[-1], "weights_", None)
     split.weights = None if weights is None else np.asarray(weights).tolist()
-    mistakes, confidence, classes = [], None, np.asarray(model.classes_)
+    mistakes, confidence = [], None
     if probabilities:
         right = classes[said.argmax(axis=1)] == truth
         confidence = np.stack([said.max(axis=1), right, test], axis=1).tolist()
@@ -262,7 +252,7 @@ def _run_split(
         if isinstance(model[-1], LeveragedNeighbors):
             known = [names[i] for i in train]
             split.prototypes = kept_images(model[-1], known)
-            wrong = _cut(data[1], surest_wrong(truth, classes, said)[:EXPLAINED])
+            wrong = _cut(queries, surest_wrong(truth, classes, said)[:EXPLAINED])
             for mistake, voters in zip(mistakes, deciding_images(model, wrong, known)):
                 mistake["voters"] = voters
     return {"split": asdict(split), "mistakes": mistakes, "confidence": confidence}

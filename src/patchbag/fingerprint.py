@@ -5,8 +5,6 @@ What is kept of an experiment (figures, kernel matrices) is found again by it, a
 code that made them, old ones are not served.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 from pathlib import Path

@@ -10,8 +10,6 @@ estimators with different parameters meet) and the content of the images (``fing
 ``joblib.hash``).  Kept is only what a later pipeline of the same table needs, at most ``MOST`` bytes of it.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections import Counter
@@ -25,6 +23,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import Pipeline
 
 from patchbag.bags import Bags
+from patchbag.parameters import estimator, parameter
 from patchbag.records import Records
 
 MOST = 6 << 30
@@ -77,11 +76,13 @@ class StepMemory:
         return sorted(names, key=lambda name: [first[key] for key in self.chains[name]] + [names.index(name)])
 
     def pipeline(self, name: str) -> Pipeline:
-        """The pipeline of that name, to be fitted; its times begin at zero."""
-        self.seconds = {}
+        """The pipeline of that name, to be fitted."""
         *steps, last = clone(self.pipelines[name]).steps
-        named = zip(steps, self.chains[name])
-        shared = [(label, SharedStep(step, label, chain, self)) for (label, step), chain in named if _works(step)]
+        shared = [
+            (label, SharedStep(step, label, chain, self))
+            for (label, step), chain in zip(steps, self.chains[name])
+            if step not in (None, "passthrough")
+        ]
         return Pipeline([*shared, last])
 
     def release(self, name: str) -> None:
@@ -107,16 +108,21 @@ class StepMemory:
         return result
 
     @contextmanager
+    def steps_and_rest(self, rest: str) -> Iterator[dict[str, float]]:
+        """The seconds of each step that works inside, and of all else under the name ``rest``."""
+        self.seconds, spent, started = {}, dict[str, float](), time.perf_counter()
+        yield spent
+        spent |= self.seconds
+        spent[rest] = time.perf_counter() - started - sum(spent.values())
+
+    @contextmanager
     def timed(self, what: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - started
 
 
-def _works(step: Any) -> bool:
-    return step is not None and step != "passthrough"
-
-
+@estimator
 class SharedStep(TransformerMixin, BaseEstimator):
     """A step that looks its result up in the memory before computing it.
 
@@ -128,11 +134,10 @@ class SharedStep(TransformerMixin, BaseEstimator):
     memory : of all pipelines
     """
 
-    def __init__(self, step: Any, name: str, chain: str, memory: StepMemory) -> None:
-        self.step = step
-        self.name = name
-        self.chain = chain
-        self.memory = memory
+    step: Any = parameter()
+    name: str = parameter()
+    chain: str = parameter()
+    memory: StepMemory = parameter()
 
     def fit(self, X: Any, y: Any = None) -> Self:
         self.fit_transform(X, y)
@@ -145,13 +150,13 @@ class SharedStep(TransformerMixin, BaseEstimator):
                 self.step_, made = self.memory.results[key]
             else:
                 self.step_ = clone(self.step)
-                made = self.step_.fit_transform(X, y) if hasattr(self.step_, "fit_transform") else self._fitted(X, y)
+                if hasattr(self.step_, "fit_transform"):
+                    made = self.step_.fit_transform(X, y)
+                else:
+                    made = self.step_.fit(X, y).transform(X)
                 self.memory.keep(key, self.step_, made)
         self.key_ = key
         return self.memory.mark(made, key)
-
-    def _fitted(self, X: Any, y: Any) -> Any:
-        return self.step_.fit(X, y).transform(X)
 
     def transform(self, X: Any) -> Any:
         key = (self.chain, *self.key_[1:], self.memory.key_of(X))

@@ -28,8 +28,6 @@ Deviation: recall >= r is decided in whole numbers, 10 t_k >= i P.  The devkit c
 3 * 0.1 > 3 / 10, and so can miss a recall that is exactly 0.3, 0.6 or 0.7.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

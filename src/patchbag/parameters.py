@@ -13,19 +13,20 @@ A class that is written so has the constructor that scikit-learn asks for, which
 scikit-learn's; a value has to follow one of them.  Parameters are inherited.  All else in the class is as in any other.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import _BaseComposition
 
 ONE_OR_MORE = Interval(Integral, 1, None, closed="left")
+TWO_OR_MORE = Interval(Integral, 2, None, closed="left")
 ZERO_OR_MORE = Interval(Integral, 0, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="both")
 
 C = TypeVar("C", bound=type)
 
@@ -55,3 +56,16 @@ def estimator(cls: C) -> C:
     made.__annotations__ = annotations
     made._parameter_constraints = {f.name: f.metadata["rules"] for f in fields(made)}
     return cls
+
+
+class Composition(_BaseComposition):
+    """Base of estimators with named parts, whose parameters are theirs too: ``fisher__exponent``."""
+
+    _parts: ClassVar[str]  # the parameter that lists them, (name, part) each
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return self._get_params(self._parts, deep=deep)
+
+    def set_params(self, **params: Any) -> Self:
+        self._set_params(self._parts, **params)
+        return self

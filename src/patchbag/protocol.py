@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The papers' protocol as a scikit-learn splitter: N random images per class train, the rest (or M per class) test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

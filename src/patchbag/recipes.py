@@ -13,8 +13,6 @@ are several, each gets the recipe's stages, and their answers are averaged (liu2
 ``add_recipe`` and ``FEATURES`` take new ones.  What concerns the machine (workers, seed, store) is in ``runtime``.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass

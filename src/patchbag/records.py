@@ -6,8 +6,6 @@ indexes every field, so ``GridSearchCV`` and ``train_test_split`` can cut it lik
 ``shared()`` belongs to the whole dataset (the universal model, say) and is handed on as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self

@@ -5,8 +5,6 @@ Confusion matrix, accuracy by class, how far stated probabilities can be trusted
 where the time went.  Figures are inline SVG.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
@@ -18,7 +16,7 @@ import numpy as np
 from patchbag.evaluation import LEAST_OF_GROUP, Evaluation
 from patchbag.images.thumbnails import thumbnail
 from patchbag.metrics import calibration_error
-from patchbag.storage.replacing import replacing
+from patchbag.storage.replacing import write_text
 
 THUMBNAILS = 24
 PAIRS = 8
@@ -57,11 +55,7 @@ details summary { cursor: pointer; color: var(--soft) } code { font-size: 13px }
 
 def write_report(evaluation: Evaluation, path: str | Path, title: str, failures: Iterable[Any] = ()) -> Path:
     """Write the report of an evaluation; ``failures`` are the images that could not be read."""
-    path = Path(path)
-    # names of files need not be text in any encoding: what is not is shown by its code
-    with replacing(path) as file:
-        file.write(render(evaluation, title, list(failures)).encode(errors="backslashreplace"))
-    return path
+    return write_text(path, render(evaluation, title, list(failures)))
 
 
 def render(evaluation: Evaluation, title: str, failures: list[Any]) -> str:

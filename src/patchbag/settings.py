@@ -6,8 +6,6 @@ What a parameter may be is declared once, on its class (:mod:`patchbag.parameter
 person used.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Mapping, Sequence

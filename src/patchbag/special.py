@@ -17,8 +17,6 @@ a short series in :math:`y = x + 5.5`; the exponents of several can be taken rel
 it stays between two points where the slope is known to be positive and negative, else half-way between them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The stages that recipes are made of: features, representations, similarities and classifiers, with their sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -49,10 +47,7 @@ Stage = Callable[[], Steps]
 
 # --- features --------------------------------------------------------------------------------------------------------
 
-# Pixels: smaller pictures have room for a few patches only.  Of digits of 16, 32, 64 and 96 pixels (scikit-learn's,
-# enlarged; 10 labels per class) `fisher` has 67.7, 95.1, 97.1 and 96.8 % right.
-LEAST = 64
-
+LEAST = 64  # pixels of the shorter side: smaller pictures have room for a few patches only
 
 # ORH, the descriptors of most recipes: RootSIFT every 8 pixels in four sizes, as bytes
 sift = partial(DenseSIFT, step=8, bin_sizes=(4, 6, 8, 10), root=True, dtype="uint8", min_side=LEAST)
@@ -156,7 +151,7 @@ def references(measure: str) -> Steps:
 
 
 def pyramid_match() -> Any:
-    """kapoor2010, "Dense PMK": uniform bins; on Caltech-101, seeds 100 to 103, 4 levels and 8 placements were best."""
+    """kapoor2010, "Dense PMK": uniform bins; levels and placements were chosen on Caltech-101, seeds 100 to 103."""
     return PyramidMatchKernel("uniform", n_levels=4, n_shifts=8, position_weight=1.0)
 
 

@@ -17,8 +17,6 @@ Where the path ends in ``.zarr`` it is the address of an array that the workers 
 The categorizer is then like any other: it predicts, says how sure it is, and is saved as one file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -6,8 +6,6 @@ Where a kernel has negative eigenvalues the variance of the posterior can fall b
 Cost: one Cholesky factorisation, N³/3, and an eigendecomposition where it fails.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

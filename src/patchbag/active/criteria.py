@@ -16,16 +16,11 @@ All are written so that larger is better.  With ȳ₁ ≥ ȳ₂ the two largest 
 For two classes ȳ₂ = -ȳ₁ and the first two are the paper's.  For more, the paper looks at each one-versus-all problem
 by itself (``batch="per_class"``; ``one_vs_all`` is the single best image over them).  That has a flaw where classes
 are many and labels few: nearly all targets are -1, all means are far below 0, and the ones nearest to 0 belong to
-images just like those that are already labelled.  The two leading classes do not have it.  On Scene-15 (Fisher kernel,
-15 first labels, 8 runs), what random selection reaches with 100 labels, ``influence`` reached with 66 and
-``uncertainty`` with 74; among representative images (see shortlist) ``uncertainty`` and ``margin`` with 59, and
-``influence``, which looks for them by itself, not at all.
+images just like those that are already labelled.  The two leading classes do not have this flaw.
 
 ``influence`` is the doubt of the others that a label would remove: doubt_j is the uncertainty of image j of a reference
 sample of the pool, and cov(x, x_j)²/(Σ+σ²) is by how much the label of x reduces the variance of x_j.
 """
-
-from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtr

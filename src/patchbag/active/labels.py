@@ -6,8 +6,7 @@ list new labels open new classes.  ``skip(i)`` takes an image out of the queries
 ``missing_label`` (NaN, None or a value), as in scikit-activeml.
 """
 
-from __future__ import annotations
-
+from dataclasses import KW_ONLY
 from typing import Any, Self
 
 import numpy as np
@@ -15,15 +14,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.checks import is_missing
-from patchbag.active.stopping import kappa
+from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge, kappa
+from patchbag.parameters import ONE_OR_MORE, SHARE, estimator, parameter
 
 
+@estimator
 class LabelledPool(BaseEstimator):
     """What learners of a pool have in common."""
 
-    classes: Any
-    missing_label: Any
-    random_: np.random.RandomState
+    _: KW_ONLY
+    classes: Any = parameter("array-like", None, default=None)
+    missing_label: Any = parameter(default=np.nan)
+    window: int = parameter(ONE_OR_MORE, default=5)
+    agreement: float = parameter(SHARE, default=0.99)
+    random_state: Any = parameter("random_state", default=None)
 
     def _open_class(self) -> None:
         """There is a class more."""
@@ -35,6 +39,10 @@ class LabelledPool(BaseEstimator):
 
     def _leading(self) -> np.ndarray:
         """(N,) column of the class that every image of the pool is thought to belong to."""
+        raise NotImplementedError
+
+    def _error(self) -> ErrorEstimate:
+        """Share of the images that can be asked for which the learner gets wrong."""
         raise NotImplementedError
 
     def _start(self, n: int, y: Any) -> None:
@@ -53,6 +61,12 @@ class LabelledPool(BaseEstimator):
                 raise ValueError(f"the pool has {n} images but y has {len(y)} labels")
             known = np.flatnonzero(~is_missing(y, self.missing_label))
             self.teach(known, [y[i] for i in known])
+
+    def stopping_hint(self) -> StoppingHint:
+        """Whether more labels are likely to change the predictions of the pool."""
+        check_is_fitted(self, "available_")
+        left = int(self.available_.sum())
+        return judge(self.kappas_, self.window, self.agreement, len(self._seen()), left, self._error())
 
     @property
     def n_labels_(self) -> int:

@@ -5,11 +5,11 @@ One round is: the person labels an image (``teach``), the posterior of the pool 
 the next image (``query``).  See posterior for the update and criteria for the utilities.
 
 **Batches.**  ``batch="diverse"`` picks greedily.  The variance of a Gaussian process does not depend on the labels,
-so the variance Σ' that the pool will have after the images picked so far is known; the utility of an image is
-multiplied by Σ'/Σ, the share of its variance that the earlier picks leave.  An image like one in the batch drops out,
-one unrelated to it keeps its utility. ``batch="per_class"`` is the paper's: the best image for each one-versus-all
-problem in turn (table 1 criteria only).  A query begins with the problem whose turn it is after the labels so far, so
-that images asked for one at a time go round the classes as well.
+so the variance Σ' of the pool after the images picked so far is known; the utility of an image is multiplied by Σ'/Σ,
+the share of its variance that the earlier picks leave.  An image similar to one in the batch drops out, an unrelated
+one keeps its utility.  ``batch="per_class"`` is the paper's: the best image for each one-versus-all problem in turn
+(table 1 criteria only).  A query begins with the problem that follows those of the labels so far, so that queries for
+single images go round the classes as well.
 
 **Cold start.**  While fewer than two classes have labels the criteria mean nothing.  ``cold_start="farthest"`` takes
 the image with the largest remaining variance: farthest first in kernel space.  ``"typical"`` (default) weighs that by
@@ -29,14 +29,11 @@ Conventions follow scikit-activeml: ``query`` returns indices and on request uti
 for images that could not be chosen.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.checks import check_pool_kernel
@@ -44,7 +41,7 @@ from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, util
 from patchbag.active.labels import LabelledPool
 from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
-from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
+from patchbag.active.stopping import ErrorEstimate
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
@@ -66,7 +63,7 @@ class ActiveLearner(LabelledPool):
     noise : σ², label noise
     batch : "diverse", "per_class" or "top" (the best ones, whatever they repeat)
     cold_start : "typical", "farthest" or "random"
-    shortlist : "auto", None or the number of representative images to choose among at first ("auto": 4 a class, and all
+    shortlist : "auto", None or the number of representative images to choose among at first ("auto": 4 per class, all
         images while there are fewer than five classes)
     classes : labels known beforehand, or None to learn them from the labels
     missing_label : what stands for "no label" in ``fit`` and ``query``
@@ -86,12 +83,7 @@ class ActiveLearner(LabelledPool):
     batch: str = parameter(StrOptions(set(BATCHES)), default="diverse")
     cold_start: str = parameter(StrOptions(set(COLD_STARTS)), default="typical")
     shortlist: int | str | None = parameter(ONE_OR_MORE, StrOptions({"auto"}), None, default="auto")
-    classes: Any = parameter("array-like", None, default=None)
-    missing_label: Any = parameter(default=np.nan)
-    window: int = parameter(ONE_OR_MORE, default=5)
-    agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
     repair: bool = parameter("boolean", default=False)
-    random_state: Any = parameter("random_state", default=None)
 
     # --- labels in -----------------------------------------------------------------------------------------------
 
@@ -157,13 +149,11 @@ class ActiveLearner(LabelledPool):
     def _deviation(self) -> np.ndarray:
         return np.sqrt(self.posterior_.variance + self.noise)
 
-    def stopping_hint(self) -> StoppingHint:
-        """Whether more labels are likely to change the predictions of the pool."""
-        check_is_fitted(self, "posterior_")
-        left, seen = self.available_, len(self._seen())
+    def _error(self) -> ErrorEstimate:
+        left = self.available_
         # with a single class the probabilities are all one, which says nothing about errors
-        sure = self.predict_proba()[left].max(axis=1).mean() if left.any() and seen > 1 else np.nan
-        return judge(self.kappas_, self.window, self.agreement, seen, int(left.sum()), ErrorEstimate(float(1.0 - sure)))
+        sure = self.predict_proba()[left].max(axis=1).mean() if left.any() and len(self._seen()) > 1 else np.nan
+        return ErrorEstimate(float(1.0 - sure))
 
     # --- questions out -------------------------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ A kernel is taken as it is, clipped where it is not positive semidefinite; of ve
 kernels are added, with weights from the evidence of the labels there are (from three per class on), else equal ones.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

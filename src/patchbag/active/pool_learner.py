@@ -21,21 +21,19 @@ typefaces, tiles, spectrograms, COREL-1000 and Caltech-101).  Upwards, what the 
 variances are.  Errors are skewed: downwards, where little is left, sharpness and classes go together.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.active.labels import LabelledPool
 from patchbag.active.rare import LabelDistances, Turns
 from patchbag.active.representatives import GrowingClusters, representative_utilities
-from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge
+from patchbag.active.stopping import ErrorEstimate
 from patchbag.active.unseen import SIDE, UnseenShare, good_turing, novelty, unseen_share
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
@@ -77,12 +75,7 @@ class PoolLearner(LabelledPool):
     _: KW_ONLY
     power: float = parameter(POSITIVE, default=0.5)
     n_neighbors: int = parameter(ONE_OR_MORE, default=20)
-    classes: Any = parameter("array-like", None, default=None)
-    missing_label: Any = parameter(default=np.nan)
-    window: int = parameter(ONE_OR_MORE, default=5)
-    agreement: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.99)
     n_jobs: int | None = parameter(Integral, None, default=None)
-    random_state: Any = parameter("random_state", default=None)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Start with a pool: vectors ``X (N, d)`` of its images, or their ImageGraph, and labels ``y (N,)``, some or
@@ -195,11 +188,8 @@ class PoolLearner(LabelledPool):
         """(N,) cluster of every image, as of the latest question."""
         return self._clusters.of
 
-    def stopping_hint(self) -> StoppingHint:
-        """Whether more labels are likely to change the predictions of the pool."""
-        check_is_fitted(self, "graph_")
-        left, seen = int(self.available_.sum()), len(self._columns)
-        return judge(self.kappas_, self.window, self.agreement, seen, left, self.error() if left else ErrorEstimate())
+    def _error(self) -> ErrorEstimate:
+        return self.error() if self.available_.any() else ErrorEstimate()
 
     # --- questions out -------------------------------------------------------------------------------------------
 

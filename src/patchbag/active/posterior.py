@@ -18,8 +18,6 @@ A class seen for the first time needs the column it would have had from the star
 same for every class not yet seen, so one is kept for all of them: ``mean[:, 0]``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -5,8 +5,6 @@ Every call checks the kernel, O(N³) for a pool of N, and conditions on all labe
 :class:`ActiveLearner` that is kept between rounds needs O(nN).
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any
 

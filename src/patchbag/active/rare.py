@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""Questions that look for classes without a label, and when to ask them.
 
-A class of five images among classes of hundreds is no cluster for a long time, and stands for little doubt (see
-representatives).  What gives it away is that it is unlike everything with a label.  How much image i is:
+A class of five images among classes of hundreds is not a cluster for a long time, and stands for little doubt (see
+representatives).  But its images are unlike all labelled ones.  How unlike image i is:
 
 .. math:: u_i = \Big(\varphi_i^\top\varphi_i - k_{iL}\,(K_{LL} + \sigma^2 I)^{-1} k_{Li}\Big)
           + \Big(1 - \max_{l \in L} x_i^\top x_l\Big),
 
 the variance under the diffusion kernel that the labels leave, an image's own part left aside, and the distance to the
 nearest labelled image.  The first is large in small groups whose images are joined to each other and to few others,
-and small for images that are like nothing; the second also sees what the graph, of which only the leading eigenvectors
-are kept, does not.  The image with the largest sum is asked for.
+and small for outliers; the second also sees what the leading eigenvectors of the graph do not.  The image with the
+largest sum is asked for.
 
-**Whose turn it is.**  Both kinds of question can find a class.  It is the turn of the kind that has failed fewer times
-since it last found one, and of a representative where both have failed as often.  As long as every cluster is a class
-of its own there are only representatives; a kind that finds classes goes on; where neither does, they take turns.
-Where all classes are known and have a label, there is nothing to look for.
+**Turns.**  Both kinds of question can find a class.  The next one is of the kind that has failed fewer times since it
+last found one; of a representative if both have failed equally often.  So as long as every cluster is a new class there
+are only representatives, a kind that finds classes goes on, and where neither does they alternate.  Where all classes
+are known and have a label, only representatives are asked for.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ question are much like those of the last, and a question costs a few products of
 ``SAMPLE`` images place the centres.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.sparse import csr_matrix
 

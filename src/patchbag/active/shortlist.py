@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""Representative images of a pool: what to choose among while classes are many and labels few.
+r"""Representative images of a pool: what to choose among while there are many classes and few labels.
 
-The image that the model doubts most is often one like no other, and its label says little about the rest.  With few
-labels a class that is worse than chance selection is good (Hacohen et al. 2022).  So doubt may choose, but only among
-images that stand for many: the pool is cut into clusters by k-means in kernel space, and of each cluster the image
-nearest to its centre is on the list.  When most of the list is used up, the pool is cut twice as finely.
+The image that the model doubts most is often an outlier, whose label says little about the rest: with few labels per
+class choosing by doubt can be worse than choosing at random (Hacohen et al. 2022).  So doubt chooses only among images
+that stand for many.  The pool is cut into clusters by k-means in kernel space, and the image nearest to the centre of
+each cluster is on the list.  When most of the list is used up, the pool is cut twice as finely.
 
 Kernel space is seen through the leading coordinates of a Nyström approximation: with m landmark images,
 :math:`Z = K_{\cdot m} U \Lambda^{-1/2}`, where :math:`K_{mm} = U \Lambda U^T`, so that :math:`Z Z^T \approx K`.
 
-On Scene-15 (one first label a class, 20 runs), for what random selection reaches with 100 labels, uncertainty needs 77
-where it chooses among all images and 59 where it chooses among representatives.  Of few or unbalanced classes it finds
-more when it is free: hence ``MANY``.
+With few or unbalanced classes doubt finds more when it is free to choose among all images: hence ``MANY``.
 
 Cost: N m d + m³ once, with d coordinates; a few passes of N d M for M clusters.
 """
-
-from __future__ import annotations
 
 import warnings
 

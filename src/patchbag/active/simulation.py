@@ -9,8 +9,6 @@ kapoor2010, figures 8 to 10, begins with ``n_start`` labelled images of each cla
 class that are never asked for; strategies of a run then start from the same images, so that their difference is paired.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

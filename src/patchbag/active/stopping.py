@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """When to stop asking: labels that change no prediction are not worth it (Bloodgood & Vijay-Shanker 2009)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

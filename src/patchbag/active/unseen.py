@@ -20,8 +20,6 @@ With the share v of it that the labels leave, the odds that an image is of such 
 v / (1 - v); the factor is the one with which the probabilities have the share as their mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -58,8 +56,8 @@ def unseen_share(labels: Sequence[Hashable], random: bool) -> UnseenShare:
         once, twice = np.sum(counts == 1), np.sum(counts == 2)
         error = SIDE * float(np.sqrt(once * (1.0 - once / n) + 2.0 * twice)) / n
         return UnseenShare(share, max(share - error, 0.0), min(share + error + more, 1.0))
-    seen: set[Hashable] = set()
-    opened = [not (label in seen or seen.add(label)) for label in labels]  # type: ignore[func-returns-value]
+    first: dict[Hashable, int] = {}
+    opened = [first.setdefault(label, i) == i for i, label in enumerate(labels)]
     latest = opened[-max(LATEST, n // 4) :]
     found, rest = sum(latest) + 0.5, len(latest) - sum(latest) + 0.5
     rate, most = found / (found + rest), float(betaincinv(found, rest, 0.95))

@@ -6,8 +6,6 @@ C.  New rows are not embedded: scores come from tables or from fused products, w
 classes (:mod:`patchbag.embeddings.scores`), and rows that are sparse stay so.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 import numpy as np

@@ -27,16 +27,14 @@ it would be unknown.
 **How sure.**  Scores become probabilities by a softmax whose sharpness is fitted to the same left-out predictions (see
 ``similarity.graph.choice``).  Labels that were asked for are not drawn at random: the second one of a class is asked
 for where the first was doubted, and says that all is in doubt.  The scores have a unit, 1 for a class and 0 for the
-others, so that little is left to learn: the best sharpness of Scene-15, COREL-1000, MedNIST, Caltech-101 and the tiles
-of the demonstration, from one to four labels per class, goes from 8 to 17.  Hence the narrow prior, ``SPREAD``.
+others, so that little is left to learn: the best sharpness of five datasets, with one to four labels per class, lies
+between 8 and 17.  Hence the narrow prior, ``SPREAD``.
 
 **Cost** for N images, m eigenvectors, d dimensions, n labels: a Cholesky factor, d³/3, for each ρ once; N (m + 2d) C
 per answer, for both matrices of the labels are factored once and their factors grow with every label, n (n + m) C;
 ``FOLDS`` times about that when the number of labels has grown by a tenth.  In large pools ``TAUGHT`` images teach the
 classifier, and speak for all.
 """
-
-from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular

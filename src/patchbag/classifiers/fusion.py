@@ -13,8 +13,6 @@ Scores are class probabilities where every branch has them, else decision values
 averaging them supposes branches of one kind (as the papers' are).  Cost: that of the branches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
@@ -22,18 +20,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context, clone
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.metaestimators import _BaseComposition, available_if
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.channels import Channels
 from patchbag.classifiers.targets import encode_labels
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import Composition, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.storage.declared import Declared, labels, steps
 
 
 @estimator
-class LateFusionClassifier(ClassifierMixin, _BaseComposition):
+class LateFusionClassifier(ClassifierMixin, Composition):
     """Average of the scores of several classifiers.
 
     Parameters
@@ -50,6 +48,7 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     >>> fusion.fit(Channels(orh=bags, col=colour_bags), y).predict_proba(test)                      # doctest: +SKIP
     """
 
+    _parts = "branches"
     branches: list[tuple[str, Any]] = parameter(list)
     _: KW_ONLY
     weights: Sequence[float] | None = parameter("array-like", None, default=None)
@@ -63,13 +62,6 @@ class LateFusionClassifier(ClassifierMixin, _BaseComposition):
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
         return _fault(values["weights"], len(values["branches_"]))
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return self._get_params("branches", deep=deep)
-
-    def set_params(self, **params: Any) -> Self:
-        self._set_params("branches", **params)
-        return self
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> Self:

@@ -15,8 +15,6 @@ The end is libsvm's: the largest violation of the conditions of optimality is be
 middle of what they leave open.  Cost: 2·n²·M operations per iteration, some hundreds of them.
 """
 
-from __future__ import annotations
-
 import warnings
 from contextlib import nullcontext
 from typing import Any

@@ -17,13 +17,10 @@ I/C)^{-1}/(nC)`.  C = ``"auto"`` picks the most accurate of ``C_GRID`` on the im
 
 Rows of similarities to the training images (``rows="similarities"``) have columns of unequal scale, which are
 standardised, and contain every training image's similarity to itself, which no other image has and which the weights
-rely on (without it 20 points of accuracy are lost).  Scores of an image that is left out as a row but not as a column
-are far too good: with 3 labels per class of Scene-15, 56 % right and 85 % stated.  So the folds leave images out of
-both, and standardise anew.  Where references compete for an image (``rows="shares"``: the length of a row is fixed),
-what the left-out columns had falls to the others.
+rely on.  Scores of an image that is left out as a row but not as a column are therefore far too good: the folds leave
+images out of both, and standardise anew.  Where references compete for an image (``rows="shares"``: the length of a row
+is fixed), what the left-out columns had falls to the others.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY

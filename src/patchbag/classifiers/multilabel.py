@@ -5,8 +5,6 @@ A machine is trained without the images that are difficult for its class.  C is 
 trained on the rest, rank the validation images best by mean average precision.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 

@@ -4,12 +4,10 @@
 ``fit`` takes both; images without a label have None or NaN (not -1, which would be a class).  What they teach is in
 :mod:`~patchbag.classifiers.beliefs`; what is left of it is a linear classifier.
 
-**Images unlike all others.**  Images of a class that nobody named teach, too, each the class that it is least unlike,
-so that the scores say nothing of whether it is one of them.  Typicality looks at the distance to the nearest mean of
+**Images unlike all others.**  Images of a class without labels teach as well, each for the class that it resembles
+most, so that scores do not show that it belongs to none.  Typicality is therefore the distance to the nearest mean of
 the labelled images of a class alone (:mod:`~patchbag.classifiers.confidence.class_means`).
 """
-
-from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
@@ -20,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.beliefs import PoolBeliefs
 from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
-from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
+from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure
 from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
@@ -128,8 +126,4 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _strangeness(self, X: Any) -> np.ndarray:
         rows = self._prepare(X)
         distances = 1.0 - 2.0 * (rows @ self.means_.T) + np.sum(self.means_**2, axis=1) - self.less_
-        found = distances.min(axis=1)[None]
-        # models of before looked at the scores, too
-        if self.left_out_ is not None and len(self.left_out_.strange) == 2:
-            found = np.vstack([energy(self._scores(rows) * self.temperature_), found])
-        return found
+        return distances.min(axis=1)[None]

@@ -11,28 +11,25 @@ The L1 norm leaves most :math:`\alpha_i` at zero: only the images kept have to b
 (``kept_``).
 
 What is computed.  scikit-learn's liblinear solves the one-versus-rest problems, in processes; ``saga`` the multinomial
-one. (celer was tried: it has no intercept, which one-versus-rest with 14 negatives a positive cannot do without.)
-Rows are first centred and divided, by each column's deviation (``scale="columns"``) or by one number (``"global"``,
-which keeps the columns' own importance): similarities of unequal scale would be penalised unequally, and uncentred
-ones are ill conditioned.  β is free: liblinear penalises it, so its column is made long enough for this to move the
-mean sigmoid by less than 1e-4, and β is then fitted again alone, which makes the mean sigmoid of a class its share of
-the training images.  From the λ on that leaves nothing, the solution is known: β is the log-odds of this share.
+one.  Rows are first centred and divided, by each column's deviation (``scale="columns"``) or by one number
+(``"global"``, which keeps the columns' own importance): similarities of unequal scale would be penalised unequally, and
+uncentred ones are ill conditioned.  β is free: liblinear penalises it, so its column is made long enough for this to
+move the mean sigmoid by less than 1e-4, and β is then fitted again alone, which makes the mean sigmoid of a class its
+share of the training images.  From the λ on that leaves nothing, the solution is known: β is the log-odds of this
+share.
 
-An image's similarity to itself says nothing about other images, yet alone can separate the training set: on Scene-15
-rows of early-stopped mixtures of references it brings the accuracy down from 76 % to 36 %.  With ``ignore_self``, the
-diagonal of a square training matrix is replaced by the mean of the rest of its column.
+An image's similarity to itself says nothing about other images, yet alone can separate the training set.  With
+``ignore_self``, the diagonal of a square training matrix is replaced by the mean of the rest of its column.
 
 λ.  When not given, it is the strongest of six values, half decades apart from just below the smallest λ for which all
 α are zero, whose cross-validated mean accuracy of the classes is within 0.3 % of the best.  It is not the share of
 images right: with 10 positives among 200 the strongest λ calls everything negative and is 95 % right.  Nor is it the
-log-loss, which mostly prefers the same λ there (tried): it rewards cautious probabilities.  The whole path is looked
-at, for accuracies along it can have more than one peak.
+log-loss, which rewards cautious probabilities.  The whole path is looked at, for accuracies along it can have more than
+one peak.
 
 Cost: 2.5 s of processor time for 1,500 × 1,500 similarities, 15 classes and one λ, about 50 s with the choice of λ,
 shared by the cores; starting the processes adds some seconds once.
 """
-
-from __future__ import annotations
 
 import inspect
 import warnings
@@ -49,12 +46,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import recall_score
 from sklearn.model_selection import StratifiedKFold
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a_class, one_versus_rest
 from patchbag.device import to_host
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, TWO_OR_MORE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.storage.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
@@ -121,7 +118,7 @@ class SparseLogisticClassifier(ClassifierMixin, BaseEstimator):
     multinomial: bool = parameter("boolean", default=False)
     scale: str | None = parameter(StrOptions({"columns", "global"}), None, default="columns")
     ignore_self: bool = parameter("boolean", default=False)
-    cv: int = parameter(Interval(Integral, 2, None, closed="left"), default=3)
+    cv: int = parameter(TWO_OR_MORE, default=3)
     tol: float = parameter(POSITIVE, default=1e-3)
     max_iter: int = parameter(ONE_OR_MORE, default=200)
     n_jobs: int | None = parameter(Integral, None, default=None)

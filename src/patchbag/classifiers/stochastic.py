@@ -35,18 +35,16 @@ Cost: 3 · N · D · C multiplications per epoch for dense rows; sparse rows sav
 those of classes without a loss.
 """
 
-from __future__ import annotations
-
 from copy import copy
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -56,10 +54,10 @@ from patchbag.classifiers.stochastic_steps import descend, multiples, sparse_sco
 from patchbag.classifiers.stripes import CHUNK, STRIPE, bounds_of, rows_of, sample_rows, stripes
 from patchbag.classifiers.targets import one_column_a_class, one_machine_a_class
 from patchbag.encodings.stored import StoredVectors
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state, one_worker, parallel_map, runtime_context
 from patchbag.storage.declared import Declared, floats, integer, labels, real, size
-from patchbag.storage.registry import storable
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
 TUNING = 5000
@@ -71,7 +69,7 @@ LEFT_OUT = 5000  # rows that tell how sure to be
 DENSE = 0.05  # share of entries from which on a dense product is the faster one
 
 
-@storable
+@estimator
 class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     """Linear support vector machines by averaged stochastic gradient descent.
 
@@ -93,12 +91,11 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
-        "probability": ["boolean"],
-        "random_state": ["random_state"],
-    }
+    alpha: float | str = parameter(POSITIVE, StrOptions({"auto"}), default="auto")
+    _: KW_ONLY
+    epochs: int = parameter(ONE_OR_MORE, default=5)
+    probability: bool = parameter("boolean", default=False)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "classes_": labels(),
@@ -113,14 +110,6 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "intercept_": floats("machines"),
     }
     _check_stored = staticmethod(one_machine_a_class)
-
-    def __init__(
-        self, alpha: float | str = "auto", *, epochs: int = 5, probability: bool = False, random_state: Any = None
-    ) -> None:
-        self.alpha = alpha
-        self.epochs = epochs
-        self.probability = probability
-        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiled steps of stochastic gradient descent on a block of samples; :mod:`.stochastic` says what they compute."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ A stripe is a run of neighbouring rows that is read at once: ``STRIPE`` rows of 
 in a Zarr array.  ``bounds (s + 1,)`` says where each begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Labels and one-versus-rest targets: a column of ±1 per class, or a single one where there are two classes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

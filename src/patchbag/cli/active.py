@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command for few labels: active."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,17 +65,16 @@ def active(
     force: options.ForceOption = False,
 ) -> None:
     """Label images in the order in which it helps most, or simulate how much that saves."""
-    from patchbag.active import CRITERIA, RULES, ActiveLearner, PoolLearner
+    from patchbag.active import CRITERIA, RULES
     from patchbag.active.pool import pool_graph, pool_kernel
     from patchbag.cli import curves as learning
     from patchbag.cli import dialogue
-    from patchbag.cli.pictures import MEANS, best_means, picture
+    from patchbag.cli.pictures import MEANS, best_means
     from patchbag.collection import open_collection
     from patchbag.collection.labels import LabelFile
 
     if show not in MEANS:
         raise ValueError(f"--show must be one of {', '.join(MEANS)}; got {show!r}")
-    means = best_means(os.environ, sys.stdout.isatty()) if show == "auto" else show
     on_graph = criterion in RULES[:2]
     if not on_graph and criterion not in CRITERIA:
         raise ValueError(f"--criterion must be one of {', '.join((RULES[0], *CRITERIA))}; got {criterion!r}")
@@ -91,15 +89,13 @@ def active(
     elif folder.is_dir():  # else a folder that is misspelt would be made here
         check_outputs(book.path, replaced=True, force=True)  # answers are added to what is there
     images = open_collection(folder, book)
-    if move and not simulate:
-        moved = dialogue.move_answered(images, book)
-        if moved:
-            several = f"{moved} images that had a label into the folders of their classes"
-            one = "an image that had a label into the folder of its class"
-            screen.result(f"moved {one if moved == 1 else several}")
-            if all(label is not None for label in images.labels.tolist()):
-                screen.result(dialogue.next_step(images, book.path, move, chosen))
-                return
+    if move and not simulate and (moved := dialogue.move_answered(images, book)):
+        several = f"{moved} images that had a label into the folders of their classes"
+        one = "an image that had a label into the folder of its class"
+        screen.result(f"moved {one if moved == 1 else several}")
+        if all(label is not None for label in images.labels.tolist()):
+            screen.result(dialogue.next_step(images, book.path, move, chosen))
+            return
     images = images.labelled() if simulate else dialogue.check_pool(images)
     with machine(jobs, cache, seed), options.settings_to_blame(settings):
         pipeline = categorizer.pipeline()
@@ -121,22 +117,30 @@ def active(
             screen.result(path)
         return
     screen.result(dialogue.help_text({label for label in images.labels.tolist() if label is not None}))
-
-    def make_learner(labels: list[Any]) -> Any:
-        learner = PoolLearner(criterion) if on_graph else ActiveLearner(criterion)
-        return learner.set_params(random_state=seed).fit(pool, labels)
-
-    def look(path: Path) -> None:
-        shown = picture(path, means)
-        if shown:
-            print(shown)
-        if open_viewer:
-            typer.launch(str(path))
-
+    make = partial(make_learner, pool, criterion, on_graph, seed)
+    look = partial(look_at, best_means(os.environ, sys.stdout.isatty()) if show == "auto" else show, open_viewer)
     with machine(jobs, cache, seed):
         given = dialogue.label_images(
-            images, make_learner, book, ask=input, tell=screen.result, look=look, rounds=rounds, move=move
+            images, make, book, ask=input, tell=screen.result, look=look, rounds=rounds, move=move
         )
     left = sum(label is None for label in images.labels.tolist())
     screen.result(f"{screen.count(given, 'new label')}, {left} of {len(images)} images without one; see {book.path}")
     screen.result(dialogue.next_step(images, book.path, move, chosen))
+
+
+def make_learner(pool: Any, criterion: str, on_graph: bool, seed: int, labels: list[Any]) -> Any:
+    """A learner of the pool from its labels so far."""
+    from patchbag.active import ActiveLearner, PoolLearner
+
+    learner = PoolLearner(criterion) if on_graph else ActiveLearner(criterion)
+    return learner.set_params(random_state=seed).fit(pool, labels)
+
+
+def look_at(means: str, launch: bool, path: Path) -> None:
+    """Show an image in the terminal by some means, and with the system's viewer if that is wanted."""
+    from patchbag.cli.pictures import picture
+
+    if shown := picture(path, means):
+        print(shown)
+    if launch:
+        typer.launch(str(path))

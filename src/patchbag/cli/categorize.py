@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands for a folder of labelled images: train, evaluate."""
 
-from __future__ import annotations
-
 import contextlib
-import os
 import shlex
 import sqlite3
 import sys
@@ -120,7 +117,7 @@ def evaluate(
     ] = None,
     splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
     pool: Annotated[
-        bool, typer.Option("--pool", help="Test images teach without their labels, where a recipe learns from such.")
+        bool, typer.Option("--pool", help="Let the test images teach, without their labels; for recipes that can.")
     ] = False,
     seed: options.SeedOption = 0,
     settings: options.SetOption = None,
@@ -144,7 +141,7 @@ def evaluate(
 
     categorizer = options.make_categorizer(recipe, features, settings, seed)
     if pool and not categorizer.takes_unlabelled:
-        raise ValueError(f"recipe {recipe!r} does not learn from images without a label, so --pool has no use for it")
+        raise ValueError(f"recipe {recipe!r} does not learn from images without a label: leave --pool out")
     check_outputs(json_path, report, force=force)
     with machine(jobs, cache, device=device), options.settings_to_blame(settings):
         started = time.perf_counter()
@@ -176,12 +173,10 @@ def evaluate(
 
 def journal_of(folder: Path) -> Path:
     """Where the finished splits of an evaluation that was stopped are kept."""
-    import hashlib
-
+    from patchbag.collection.files import folder_digest
     from patchbag.runtime import store_folder
 
-    digest = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
-    return store_folder() / "evaluations" / f"{digest}.jsonl"
+    return store_folder() / "evaluations" / f"{folder_digest(folder)}.jsonl"
 
 
 def name_duplicates(images: Any) -> None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Learning curves of a labelled folder: what active learning would have saved, in words, as a plot and as JSON."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ letter after a slash where a class has its name.  The last answers can be taken 
 place of the image and the learner are then as they were before.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import os

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The commands for finding out: recipes, demo, reproduce, active, cache."""
-
-from __future__ import annotations
+"""The commands for finding out: recipes, demo, reproduce, cache."""
 
 import json
 import time

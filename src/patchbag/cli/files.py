@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Images that come in, files that go out: both are tried before anything long begins."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -5,8 +5,6 @@ A search in a built index takes less time than to import typer: ``plain_search``
 leaves the others to :mod:`patchbag.cli.search`, where all options are declared.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What several commands take: the application itself, their common options, and the categorizer that these describe."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ A half block is a character whose upper and lower halves have a colour each: two
 to tell a beach from a forest, in any terminal with 24-bit colours.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import os

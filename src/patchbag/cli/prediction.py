@@ -5,8 +5,6 @@ Images are described and judged in blocks, and what goes to a file or to the nex
 run over a large folder that is stopped has said what it knew.
 """
 
-from __future__ import annotations
-
 import csv
 import filecmp
 import json

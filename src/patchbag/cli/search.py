@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands for images without labels: index, search, duplicates, cluster; see :mod:`patchbag.cli.finding`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command for the browser: serve."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from typing import Annotated

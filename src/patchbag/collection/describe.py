@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Describe image files with the help of a store: what it has is mapped, what it lacks is computed and appended."""
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 import warnings

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Whether a file is the one that was seen before: its size and time of modification, and the digest of its bytes."""
 
-from __future__ import annotations
-
 import os
 import stat
 from functools import partial
@@ -30,6 +28,13 @@ def entry_status(entry: os.DirEntry[str]) -> Status:
     except OSError:  # a link to nowhere
         return NO_FILE
     return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else NO_FILE
+
+
+def folder_digest(folder: str | os.PathLike[str]) -> str:
+    """A name for what is kept elsewhere of a folder, the same whatever links lead to it."""
+    import hashlib
+
+    return hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
 
 
 def content_digest(path: str | os.PathLike[str]) -> bytes | None:

@@ -6,8 +6,6 @@ it is decoded.  Hidden files and folders are left out.  Links to folders are fol
 entered before.  Names that are not UTF-8 are kept as Python reads them (surrogate escapes).
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from collections import Counter, defaultdict

@@ -5,8 +5,6 @@ Rows that were written once are never changed, so a map of them stays good, even
 system allows that).
 """
 
-from __future__ import annotations
-
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence

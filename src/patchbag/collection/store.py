@@ -27,8 +27,6 @@ nothing is dropped and the collection is not kept.
 The folder is that of the runtime's context, else ``$PATCHBAG_CACHE``, else the platform's cache folder of the user.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

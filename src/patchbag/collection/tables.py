@@ -5,8 +5,6 @@ CSV (comma, semicolon or tab; a header with one of the usual names, or none; UTF
 (an object image → label, or a list of objects), a mapping, a data frame, or names and labels side by side.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

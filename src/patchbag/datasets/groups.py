@@ -9,8 +9,6 @@
 ``patchbag.metrics`` has their figures: ``top_four_score`` and ``mean_average_precision(..., rule="holidays")``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

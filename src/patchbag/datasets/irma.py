@@ -12,8 +12,6 @@ forearms (42, 43) belong, nor whether arms and legs that are not specified furth
 like whole bodies and abdomens, which it leaves out.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Literal

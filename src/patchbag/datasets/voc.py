@@ -9,8 +9,6 @@ The layout is that of the devkit::
 An image has any number of classes; ``MultilabelSVM`` trains on such labels and ``evaluate`` scores them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -28,9 +28,8 @@ stays zero, and sparse rows stay sparse.  Cost: D · M² kernel values and about
 root and n_d table look-ups per value that is not zero to embed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -39,7 +38,7 @@ import numpy as np
 from numba import prange
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from patchbag.device import to_host
@@ -51,11 +50,10 @@ from patchbag.embeddings.eigenfunctions import (
     learn_functions,
     quantiles,
 )
+from patchbag.parameters import ONE_OR_MORE, TWO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map, parallel_njit
 from patchbag.storage.declared import Declared, floats, integers, real, size
-from patchbag.storage.registry import storable
 
-POSITIVE = Interval(Integral, 1, None, closed="left")
 BLOCK = 64  # dimensions that are learned together: their matrices stay near the core
 LARGEST = 1e15  # products of two such numbers, summed over samples, are still far from the end of float32
 WIDE = np.uint64(4)  # functions that are written at once
@@ -135,6 +133,7 @@ def _count(indices, starts, functions, lengths):  # pragma: no cover - compiled
         lengths[i] = total
 
 
+@estimator
 class HistogramMap(TransformerMixin, BaseEstimator):
     """Rows of numbers that are not negative, dense or sparse."""
 
@@ -155,15 +154,12 @@ class HistogramMap(TransformerMixin, BaseEstimator):
         return X
 
 
-@storable
 class SquareRootMap(HistogramMap):
     """Square roots: inner products are Bhattacharyya kernels, exactly.
 
     >>> SquareRootMap().fit_transform(np.array([[0.25, 0.75, 0.0]])).round(3)
     array([[0.5  , 0.866, 0.   ]])
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Remember the number of dimensions; there is nothing to learn."""
@@ -177,7 +173,7 @@ class SquareRootMap(HistogramMap):
         return X.sqrt() if sparse.issparse(X) else np.sqrt(X)
 
 
-@storable
+@estimator
 class AdditiveKernelPCA(HistogramMap):
     """Explicit vectors whose inner products are an additive kernel, nearly.
 
@@ -203,16 +199,17 @@ class AdditiveKernelPCA(HistogramMap):
     (120, 16)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions(set(KERNELS)), callable],
-        "n_components": [POSITIVE, None],
-        "n_functions": [POSITIVE],
-        "n_samples": [Interval(Integral, 2, None, closed="left")],
-        "n_points": [Interval(Integral, 2, None, closed="left")],
-        "interpolation": [StrOptions({"linear", "constant"})],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-    }
+    kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] = parameter(
+        StrOptions(set(KERNELS)), callable, default="chi2"
+    )
+    _: KW_ONLY
+    n_components: int | None = parameter(ONE_OR_MORE, None, default=None)
+    n_functions: int = parameter(ONE_OR_MORE, default=6)
+    n_samples: int = parameter(TWO_OR_MORE, default=128)
+    n_points: int = parameter(TWO_OR_MORE, default=64)
+    interpolation: str = parameter(StrOptions({"linear", "constant"}), default="linear")
+    random_state: Any = parameter("random_state", default=None)
+    n_jobs: int | None = parameter(Integral, None, default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "functions_": integers("d", low=0, high=1 << 20),
@@ -220,27 +217,6 @@ class AdditiveKernelPCA(HistogramMap):
         "tables_": floats("numbers"),
         "limits_": floats("d", low=0),
     }
-
-    def __init__(
-        self,
-        kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] = "chi2",
-        *,
-        n_components: int | None = None,
-        n_functions: int = 6,
-        n_samples: int = 128,
-        n_points: int = 64,
-        interpolation: str = "linear",
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.n_components = n_components
-        self.n_functions = n_functions
-        self.n_samples = n_samples
-        self.n_points = n_points
-        self.interpolation = interpolation
-        self.random_state = random_state
-        self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -6,8 +6,6 @@ Quantiles make the matrices alike, so that the eigenvectors of the mean of some 
 fall fast: two products are enough for χ².
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise

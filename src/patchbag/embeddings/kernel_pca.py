@@ -19,23 +19,19 @@ Cost: M² kernel values and O(M³) to learn (the thesis sets M = E, "several tho
 operations per new sample.
 """
 
-from __future__ import annotations
-
-from numbers import Integral
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
-from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
+from patchbag.parameters import ONE_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import is_kernel
 from patchbag.storage.declared import Declared, Part, floats, real
-from patchbag.storage.registry import storable
-
-POSITIVE = Interval(Integral, 1, None, closed="left")
 
 
 def kernel_directions(gram: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +44,7 @@ def kernel_directions(gram: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]
     return values[kept], vectors[:, kept] / np.sqrt(values[kept])
 
 
-@storable
+@estimator
 class KernelPCAMap(TransformerMixin, BaseEstimator):
     """Samples → vectors whose inner products are a kernel, nearly.
 
@@ -69,12 +65,11 @@ class KernelPCAMap(TransformerMixin, BaseEstimator):
     (120, 10)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [HasMethods(["fit_transform", "transform"])],
-        "n_components": [POSITIVE, None],
-        "n_samples": [POSITIVE, None],
-        "random_state": ["random_state"],
-    }
+    kernel: Any = parameter(HasMethods(["fit_transform", "transform"]))
+    _: KW_ONLY
+    n_components: int | None = parameter(ONE_OR_MORE, None, default=None)
+    n_samples: int | None = parameter(ONE_OR_MORE, None, default=1024)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "kernel_": Part(methods=("transform",)),
@@ -82,19 +77,6 @@ class KernelPCAMap(TransformerMixin, BaseEstimator):
         "coefficients_": floats("n", "k"),
         "energy_": real(),
     }
-
-    def __init__(
-        self,
-        kernel: Any,
-        *,
-        n_components: int | None = None,
-        n_samples: int | None = 1024,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.n_components = n_components
-        self.n_samples = n_samples
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -26,23 +26,21 @@ Cost: D · E/2 numbers to draw (O(D² E) more for orthogonal ones), D · E opera
 their zeros.  The vectors are dense.
 """
 
-from __future__ import annotations
-
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.embeddings.additive import HistogramMap
+from patchbag.parameters import POSITIVE, TWO_OR_MORE, estimator, parameter
 from patchbag.records import require_finite
 from patchbag.runtime import check_random_state
 from patchbag.similarity.histograms.kernel import HistogramKernel
 from patchbag.storage.declared import Declared, floats, real
-from patchbag.storage.registry import storable
 
 GAMMA_SAMPLES = 512
 
@@ -63,7 +61,7 @@ def draw_frequencies(kernel: str, shape: tuple[int, int], gamma: float, random: 
         return (np.sqrt(gamma) * normal).astype(np.float32)
 
 
-@storable
+@estimator
 class RandomFourierMap(HistogramMap):
     """Histograms → vectors whose inner products are an exponential kernel, nearly.
 
@@ -83,33 +81,17 @@ class RandomFourierMap(HistogramMap):
     (120, 100)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"bhattacharyya", "intersection"})],
-        "n_components": [Interval(Integral, 2, None, closed="left"), None],
-        "gamma": [Interval(Real, 0, None, closed="neither"), None],
-        "orthogonal": ["boolean"],
-        "random_state": ["random_state"],
-    }
+    kernel: str = parameter(StrOptions({"bhattacharyya", "intersection"}), default="bhattacharyya")
+    _: KW_ONLY
+    n_components: int | None = parameter(TWO_OR_MORE, None, default=None)
+    gamma: float | None = parameter(POSITIVE, None, default=None)
+    orthogonal: bool = parameter("boolean", default=False)
+    random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "gamma_": real(low=0),
         "frequencies_": floats("d", "pairs"),
     }
-
-    def __init__(
-        self,
-        kernel: str = "bhattacharyya",
-        *,
-        n_components: int | None = None,
-        gamma: float | None = None,
-        orthogonal: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.n_components = n_components
-        self.gamma = gamma
-        self.orthogonal = orthogonal
-        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -14,8 +14,6 @@ stand side by side, and what decides is what has to be read: tables have D · B 
 E · C.  So few classes take tables and many take vectors (``TABLE_CLASSES``, measured in bench_embeddings.py).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import prange
 from scipy import sparse

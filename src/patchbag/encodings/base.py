@@ -9,8 +9,6 @@ A cell without descriptors encodes as zeros, an image without any is an error.  
 than the one the encoding was fitted on are refused, since components of the same number are different ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from math import prod
@@ -25,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.device import lies_elsewhere, to_host
 from patchbag.mixture.statistics import Statistics
+from patchbag.parameters import estimator
 from patchbag.records import as_floats, require_finite
 from patchbag.storage.declared import Declared, Either, Part, Shape
 from patchbag.storage.registry import Storable
@@ -49,6 +48,7 @@ class SomeOf(StrOptions):
         return f"a list of {self.least} or more, each entry {super().__str__()}"
 
 
+@estimator
 class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
     """Base of the encodings of :class:`Statistics`.
 
@@ -65,7 +65,6 @@ class StatisticsTransformer(Storable, TransformerMixin, BaseEstimator):
     uses_moments: ClassVar[bool] = False
     learns: ClassVar[bool] = False
     stays: ClassVar[bool] = False
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     # models of version 0.1 have one or the other
     universal_: Any = None  # GaussianParameters

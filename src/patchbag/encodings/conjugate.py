@@ -24,8 +24,6 @@ Cost: one pass over the counts for each evaluation of L, typically 10 to 20 of t
 Minka, *Estimating a Dirichlet distribution*, 2000.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import NamedTuple
 

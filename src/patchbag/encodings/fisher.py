@@ -22,8 +22,6 @@ the origin; the vector has the precision of S0.
 Cost: a few operations for each of the K·D statistics; on a CUDA GPU in one kernel (``fisher_triton``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

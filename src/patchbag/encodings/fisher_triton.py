@@ -5,8 +5,6 @@ The twin reads and writes the statistics thirteen times; here they are read once
 six times faster on a card that waits for its memory.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from patchbag.device import like

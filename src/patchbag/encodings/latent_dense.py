@@ -6,8 +6,6 @@ too; images are taken as many at a time as ``VALUES`` statistics.  PyTorch has t
 not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple

@@ -30,8 +30,6 @@ traffic of writing 4·K·D numbers.  Responsibilities stay those of the universa
 cinbis2012.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -166,7 +164,7 @@ class LatentFisherVector(StatisticsTransformer):
         "n_iter_": integer(optional=True),
     }
 
-    def _fit(self, statistics: Statistics, start: LatentPrior | None = None) -> None:
+    def _fit(self, statistics: Statistics) -> None:
         s1, s2 = statistics.s1, statistics.s2
         xp = array_namespace(s1)
         s0 = xp.astype(statistics.s0, s1.dtype, copy=False)  # moments far from the origin are in double precision
@@ -174,7 +172,7 @@ class LatentFisherVector(StatisticsTransformer):
         first, second = (to_host(xp.sum(s, axis=(0, 1, 2), dtype=xp.float64)) / total for s in (s1, s2))
         # as in the universal mixture: a component's variance cannot vanish beside the data's
         floor = np.maximum(1e-6 * (second - first**2), 1e-12)
-        start = start or starting_prior(to_host(s0), statistics.universal, s0.shape[1] if self.per_cell else 1)
+        start = starting_prior(to_host(s0), statistics.universal, s0.shape[1] if self.per_cell else 1)
         options = float(self.count_scale), self.max_iter, self.tol, floor
         self.prior_, self.free_energy_ = fit_prior(s0, s1, s2, start, *options)
         self.n_iter_ = len(self.free_energy_) - 1

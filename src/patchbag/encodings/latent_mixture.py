@@ -35,8 +35,6 @@ Slips in the paper: the left side of (26) is :math:`\ln q_{ik}` up to the normal
 :math:`\lambda = \sigma^{-1}` before (4) reads σ as a variance.  (10-14) and (20-28) are right as printed.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -245,11 +243,11 @@ def assign(
 
 
 def infer_bag(
-    x: np.ndarray, prior: LatentPrior, scale: float = 1.0, max_iter: int = 50, tol: float = 1e-5
+    x: np.ndarray, prior: LatentPrior, max_iter: int = 50, tol: float = 1e-5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[float]]:
     """Full variational inference for one image: responsibilities and posteriors in turn until F stops rising.
 
-    Starts from the responsibilities under the prior.  ``scale`` counts every descriptor as that many.
+    Starts from the responsibilities under the prior.
 
     Parameters
     ----------
@@ -258,7 +256,7 @@ def infer_bag(
 
     Returns
     -------
-    s0, s1, s2 : (K,), (K, D), (K, D) unscaled statistics at the last responsibilities
+    s0, s1, s2 : (K,), (K, D), (K, D) statistics at the last responsibilities
     history : F after each iteration
     """
     center = prior.alpha[0] @ prior.m[0] / prior.alpha[0].sum()
@@ -270,8 +268,7 @@ def infer_bag(
         log_r = assign(x, *q)
         r = np.exp(log_r)
         s0, s1, s2 = r.sum(axis=0), r.T @ x, r.T @ (x * x)
-        scaled = scale * s0, scale * s1, scale * s2
-        history.append(float(free_energy(*scaled, model, -scale * np.sum(r * log_r))))
+        history.append(float(free_energy(s0, s1, s2, model, -np.sum(r * log_r))))
         if len(history) > max_iter or (len(history) > 1 and history[-1] - history[-2] <= tol * abs(history[-1])):
             return s0, s1 + s0[:, None] * center, s2 + center * (2 * s1 + s0[:, None] * center), history
-        q = posterior(*scaled, model)
+        q = posterior(s0, s1, s2, model)

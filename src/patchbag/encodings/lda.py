@@ -38,8 +38,6 @@ holds soft counts to about 1e-6 of their size (so does not reach a ``tol`` much 
 digamma for each.  Citation keys: cinbis2012; Blei, Ng & Jordan, *Latent Dirichlet allocation*, 2003.
 """
 
-from __future__ import annotations
-
 from numbers import Integral
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@
 A bag of one descriptor (``DeepPatches(output="pooled")``) is that descriptor.  Cost: one pass over the descriptors.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,9 +11,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags
+from patchbag.parameters import estimator
 from patchbag.records import require_finite
 from patchbag.storage.declared import Declared, size
-from patchbag.storage.registry import storable
 
 ROWS = 1 << 18
 
@@ -30,15 +28,13 @@ def bag_means(bags: Bags) -> np.ndarray:
     return np.concatenate(parts)
 
 
-@storable
+@estimator
 class MeanDescriptor(TransformerMixin, BaseEstimator):
     """Bags → one vector per image, the mean of its descriptors.
 
     >>> MeanDescriptor().fit_transform([np.array([[1.0, 2.0], [3.0, 4.0]])])
     array([[2., 3.]])
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     _stored: ClassVar[dict[str, Declared]] = {
         "n_features_in_": size("d"),

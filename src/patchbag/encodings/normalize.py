@@ -18,8 +18,6 @@ then L2. Cells of a spatial pyramid ``(n, C, width)`` are concatenated at the en
 keeps the length of an image at most one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from math import prod

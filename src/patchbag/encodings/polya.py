@@ -35,8 +35,6 @@ enters N.
 Cost: two digammas for each non-zero count and two for each image.  Citation key: cinbis2012.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, ClassVar
 

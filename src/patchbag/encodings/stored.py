@@ -10,8 +10,6 @@ A chunk is written by one job, whole, so that a job that is done twice (its work
 Rows of images that failed are never read; what nobody has written is NaN, and reading it is an error.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Iterator

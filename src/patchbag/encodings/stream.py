@@ -16,8 +16,6 @@ stripes.  The file has its name only when it is complete.
 Either way the vectors are the same bits whatever the number and kind of the workers: chunks are cut by the data alone.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

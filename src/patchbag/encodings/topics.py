@@ -33,8 +33,6 @@ Cost: n·K·T multiplications per iteration, in one SIMD pass.  Citation keys: c
 by probabilistic latent semantic analysis*, 2001.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, ClassVar
 

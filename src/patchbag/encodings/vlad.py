@@ -9,8 +9,6 @@ deviations. Intra-normalisation (``Normalizer(["intra", "l2"], n_blocks=K)``) an
 companions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from array_api_compat import array_namespace, device

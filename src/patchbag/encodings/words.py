@@ -8,8 +8,6 @@ collected under ``assignment="hard"`` (or ``"nearest"``) it is 0 or 1, the class
 nothing beyond the statistics.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -19,10 +17,8 @@ from patchbag.mixture.statistics import Statistics
 from patchbag.parameters import estimator, parameter
 
 
-def word_frequencies(s0: Any, normalize: bool = True) -> Any:
+def word_frequencies(s0: Any) -> Any:
     """(..., K) counts → relative frequencies; a cell without descriptors is a row of zeros."""
-    if not normalize:
-        return s0
     xp = array_namespace(s0)
     total = xp.sum(s0, axis=-1, keepdims=True)
     return s0 / xp.where(total > 0, total, xp.ones_like(total))
@@ -40,4 +36,4 @@ class BagOfWords(StatisticsTransformer):
     normalize: bool = parameter("boolean", default=True)
 
     def _encode(self, statistics: Statistics) -> Any:
-        return word_frequencies(statistics.s0, self.normalize)
+        return word_frequencies(statistics.s0) if self.normalize else statistics.s0

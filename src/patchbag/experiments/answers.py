@@ -15,8 +15,6 @@ how sure the classifier is of the wrong class that it must give them, and how we
 ones (area under the curve; 50 is a guess).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

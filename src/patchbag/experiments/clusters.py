@@ -5,8 +5,6 @@ A run names a recipe; its classifier is left out, and what comes before it is fi
 ``train_per_class`` images of every class are drawn for each split.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ imbalanced-learn's class of this name is made for another purpose: it keeps the 
 of the others against that one alone, so that with three classes or more its examples do not classify the rest.
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Learning curves: active learning against random selection, on kernels (kapoor2010) or on a pool of images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from functools import cache, partial
 from typing import Any

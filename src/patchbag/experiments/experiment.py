@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """An experiment while it runs: what its file asks for, the images, the runs and their splits, and what it has found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

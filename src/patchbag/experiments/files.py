@@ -6,8 +6,6 @@ keys, so that a slip does not show after the images have been described.
 Settings of recipes are checked when the recipes are made (:mod:`patchbag.settings`).
 """
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Callable, Sequence

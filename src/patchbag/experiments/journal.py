@@ -6,8 +6,6 @@ run) and the figure.  What is changed in between gives another digest, and the f
 was cut off is ignored.  Where the file cannot be written, which a warning says, figures are kept in memory.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections import UserDict

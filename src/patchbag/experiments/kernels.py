@@ -6,8 +6,6 @@ matrix is found again by the content of the images, by every parameter of its fe
 that makes it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import joblib

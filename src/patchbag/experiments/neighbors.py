@@ -15,8 +15,6 @@ a sample, for each share, of a graph for each beam), over the speed-up in diverg
 ``grow_ball_tree`` (``tree = "ball"`` or ``"graph"``) or ``grow_vantage_tree`` (``"vantage"``), and ``side``.
 """
 
-from __future__ import annotations
-
 import time
 from functools import cache
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Results of experiments on disk: a JSON file with every figure, and a plot of ours beside the published ones."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Any

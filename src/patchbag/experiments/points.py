@@ -6,8 +6,6 @@ one example per line.  The published error of "glass" can only be had with the n
 attributes, which is sorted by class (with it 1-NN errs in 1 %, without it in 30 %); the table is read as it was then.
 """
 
-from __future__ import annotations
-
 import csv
 from itertools import product
 from pathlib import Path

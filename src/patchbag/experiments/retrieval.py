@@ -25,8 +25,6 @@ search in the collection that holds it does.  The first row of each run is the m
 first rank of ``at``; ``per_class`` has it by class, ``seconds`` the processor's time for all queries, images described.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -62,15 +60,17 @@ def choose_queries(labels: np.ndarray, number: int | None) -> np.ndarray:
 
 def rank_vectors(vectors: np.ndarray, query: int, metric: str, diffused: bool, expanded: int = 0) -> np.ndarray:
     """All other images, most alike first; those beyond the reach of diffusion follow."""
-    vector = vectors[query]
-    distances = compare(vectors, vector, metric)
-    distances[query] = np.inf
-    rows = nearest(distances, len(vectors) - 1)
-    if expanded:
-        vector = expand(vector, vectors[rows[:expanded]], distances[rows[:expanded]])
+
+    def ranked(vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         distances = compare(vectors, vector, metric)
         distances[query] = np.inf
-        rows = nearest(distances, len(vectors) - 1)
+        return nearest(distances, len(vectors) - 1), distances
+
+    vector = vectors[query]
+    rows, distances = ranked(vector)
+    if expanded:
+        vector = expand(vector, vectors[rows[:expanded]], distances[rows[:expanded]])
+        rows, _ = ranked(vector)
     if diffused:
         near, far = rows[:CANDIDATES], rows[CANDIDATES:]
         weights = diffuse(vectors[near], vector)

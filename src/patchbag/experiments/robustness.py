@@ -22,8 +22,6 @@ the query, for all versions those in which all do so, and the mean average preci
 ``TOP`` results.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import tempfile

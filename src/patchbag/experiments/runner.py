@@ -32,14 +32,12 @@ first run takes images of each class for.  In a run:
 * ``whole = true`` uses the first cell of the pyramid alone;
 * ``features = ["sift", "color"]`` averages the answers on several features.
 
-``folds = 10`` instead of ``train_per_class`` is a cross-validation.  ``pool = true`` lets test images teach without
-their labels, where a recipe learns from such.
+``folds = 10`` instead of ``train_per_class`` is a cross-validation.  ``pool = true`` lets the test images teach,
+without their labels, in recipes that can.
 
 Files with another ``kind`` than "evaluate" are run by the function that :func:`~patchbag.experiments.files.study` marks
 with it.
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Callable, MutableMapping

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The runs of an experiment one by one, and the recipe of each with its settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

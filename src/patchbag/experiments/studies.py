@@ -4,8 +4,6 @@
 Each returns its rows: name, our figure as ``mean``, and the published one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables of recipes, of classifiers on given kernels, and of VOC: runs of an experiment over splits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ Each patch is shared between the four cells around its centre (bilinear) and blu
 reflected at the borders, so that nothing is lost: the cells add up to what the patches say together.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.ndimage import gaussian_filter
 

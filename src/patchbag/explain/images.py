@@ -11,8 +11,6 @@ What the images of a pool say of each other is :meth:`patchbag.classifiers.belie
 All sums are exact.  Cost: products of n × d; the representer's solution n³.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

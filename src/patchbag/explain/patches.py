@@ -23,8 +23,6 @@ map in place of it (the pooled vector is the map's mean) it has as many as the m
 Cost: one E-step over the patches and, per class asked for, three products of N × K × D.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -10,9 +10,8 @@ become :math:`v = s \circ w` on :math:`\phi`, and since words, Fisher vectors an
 .. math:: \sum_{\mathcal C(n)} e + \sum_k \gamma_{nk} (a_k + b_k^\top x_n + c_k^\top x_n^2) .
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ def statistics_shares(
     # differences from the centre of the mixture: their squares do not lose digits where it lies far from the origin
     x = np.asarray(projected.values, dtype=np.float64)
     share = posteriors(x, parameters, pool.assignment)
-    x, near = x - parameters.center, _moved(parameters)
+    x, near = x - parameters.center, replace(parameters, means=parameters.means - parameters.center)
     member, atoms = np.ones((1, 1)), np.zeros(len(x), int)
     if pool.pyramid_ is not None:
         member, atoms = pool.pyramid_.membership, pool.pyramid_.assign(np.asarray(bags.positions))
@@ -124,15 +123,10 @@ def statistics_shares(
 def posteriors(x: np.ndarray, parameters: GaussianParameters, assignment: str) -> np.ndarray:
     """(N, K) shares of the components in each descriptor, as the statistics have them."""
     if assignment == "nearest":
-        k, spread = parameters.n_components, float(parameters.variances.mean())
-        parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
+        parameters = parameters.by_distance()
     logs = log_densities(x, parameters)
     lowest = logs.max(axis=1, keepdims=True) + (np.log(CUTOFF) if assignment == "soft" else 0.0)
     return np.asarray(softmax(np.where(logs >= lowest, logs, -np.inf), axis=1))
-
-
-def _moved(parameters: GaussianParameters) -> GaussianParameters:
-    return GaussianParameters(parameters.weights, parameters.means - parameters.center, parameters.variances)
 
 
 def _encode(encoding: Any, s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, near: GaussianParameters) -> np.ndarray:

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Several kinds of features of the same images: described once by each, however many kernels use it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
 from sklearn.base import TransformerMixin, _fit_context
-from sklearn.utils.metaestimators import _BaseComposition
 
 from patchbag.channels import Channels
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import Composition, estimator, parameter
 from patchbag.storage.declared import Choice, Declared, Either, Many, Pair, Part
 
 
 @estimator
-class FeatureChannels(TransformerMixin, _BaseComposition):
+class FeatureChannels(TransformerMixin, Composition):
     """Describe images by several features at once.
 
     Parameters
@@ -27,6 +24,7 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
     >>> FeatureChannels([("sift", DenseSIFT()), ("gb", GeometricBlur())]).transform(paths)["gb"]  # doctest: +SKIP
     """
 
+    _parts = "channels"
     channels: list[tuple[str, Any]] = parameter(list)
     _: KW_ONLY
     use: Sequence[str] | None = parameter("array-like", str, None, default=None)
@@ -35,13 +33,6 @@ class FeatureChannels(TransformerMixin, _BaseComposition):
         "channels": Many(Pair(Either((Part(methods=("describe",)), Choice(("drop",))))), low=1),
         "use": Either((Choice(), Many(Choice())), optional=True),
     }
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return self._get_params("channels", deep=deep)
-
-    def set_params(self, **params: Any) -> Self:
-        self._set_params("channels", **params)
-        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return True

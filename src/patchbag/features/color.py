@@ -13,14 +13,12 @@ at most 127.5.  A grey image has three equal channels: 64 of the 96 numbers then
 **What is computed.**  Two integral images (sums of v and of v²) in float64, in which sums of bytes and of their squares
 are exact; each cell takes four reads of each.
 
-**Scales.**  One patch size per entry of ``cell_sizes``, the side of a cell in pixels; the patch has 4 cells a side and
+**Scales.**  One patch size per entry of ``cell_sizes``, the side of a cell in pixels; the patch has 4 × 4 cells and
 lies wholly inside the image.  Centres share one lattice (:mod:`patchbag.features.grid`).  A patch of even side has its
 centre between pixels.  ``dtype="uint8"`` rounds to whole grey levels, for the store.
 
 **Cost.**  O(pixels) for the integral images and 600 additions per patch.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY

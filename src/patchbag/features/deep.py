@@ -24,8 +24,6 @@ share its runs of the last ``RECENT`` images: the pooled vector is free where th
 images is no faster on a CPU (the cache of the processor holds one); ``describe_many`` is for GPUs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections import OrderedDict

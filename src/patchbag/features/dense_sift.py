@@ -28,8 +28,6 @@ OpenCV's SIFT on the same grid (``benchmarks/bench_dense_sift.py``).
 liu2010; A. Vedaldi & B. Fulkerson, VLFeat, 2008.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from numbers import Real

@@ -22,8 +22,6 @@ the context names, so that a model reads of new images what it was trained on.  
 through, so that extractors stand first in a scikit-learn ``Pipeline``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

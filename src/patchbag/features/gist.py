@@ -24,8 +24,6 @@ back at its own, coarser sampling: of 320 × 320 numbers a side of 320, 160, 80 
 out less than :data:`LEFT_OUT` of a filter's power.  Single precision.  A bag has one descriptor, at the centre.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from functools import lru_cache
 from typing import ClassVar, NamedTuple

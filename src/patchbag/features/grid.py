@@ -16,8 +16,6 @@ Positions are centres as fractions of the image, (c + 1/2) / L, x before y: 0 an
 and last pixel, so that a spatial cell is found by ``floor(position * cells)`` at any image size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

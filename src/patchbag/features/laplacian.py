@@ -25,8 +25,6 @@ Deviation.  The thesis does not say what the parent is in the coarsest of the th
 L_3, so that all 18 numbers are differences (the low-pass would outweigh the other five).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from itertools import pairwise

@@ -12,8 +12,6 @@ together too: 10 + 18 + 26 = 54 numbers for 8, 16 and 24 points at radii 1, 2 an
 do not count.  Cost: P comparisons per pixel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -39,8 +39,6 @@ inside the image, but the outer half of a border bin may not: the votes of the l
 liu2010 §4.3.1; D. Lowe, IJCV 60(2), 2004; A. Vedaldi & B. Fulkerson, VLFeat, 2008 (its output, for comparison).
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

@@ -5,21 +5,18 @@ Both learn from a random sample of the training descriptors and transform the re
 memory-mapped or stored as bytes never stand in memory as a whole in floating point.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import is_numpy_array
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
-from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.bags import Bags, as_bags, map_values
 from patchbag.device import floating, like
-from patchbag.parameters import ONE_OR_MORE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, SHARE, TWO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.storage.declared import Declared, Part, floats, size
 
@@ -58,8 +55,8 @@ class BagPCA(TransformerMixin, BaseEstimator):
 
     n_components: int = parameter(ONE_OR_MORE, default=64)
     _: KW_ONLY
-    whiten: bool | float = parameter("boolean", Interval(Real, 0, 1, closed="both"), default=False)
-    max_samples: int = parameter(Interval(Integral, 2, None, closed="left"), default=200_000)
+    whiten: bool | float = parameter("boolean", SHARE, default=False)
+    max_samples: int = parameter(TWO_OR_MORE, default=200_000)
     random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

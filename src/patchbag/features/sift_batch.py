@@ -15,8 +15,6 @@ Tolerance: float32 sums in another order and atan in place of its polynomial: 1e
 whose roots enlarge the smallest numbers), one step of a byte.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

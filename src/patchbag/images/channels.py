@@ -6,8 +6,6 @@ gets them as they are, by tifffile (which comes with scikit-image): microscopes 
 16 bits or floating point.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

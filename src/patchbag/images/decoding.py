@@ -12,8 +12,6 @@ A request is a line of JSON and the bytes of the picture, if it is not a path; s
 of it is pickled.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -7,8 +7,6 @@ its 0.1th and 99.9th percentile become 0..255, and those outside the ends.  At l
 so that the noise of a black image stays dark.  Percentiles are read off the histogram of the levels: no copy, no sort.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -30,8 +30,6 @@ of either is decoded in another process.  ``runtime_context(max_pixels=...)`` ra
 above ``max_pixels``.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Small copies of images inside of a page."""
 
-from __future__ import annotations
-
 import base64
 import io
 

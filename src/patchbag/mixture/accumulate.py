@@ -22,14 +22,13 @@ whatever the descriptors are.
 Cost: 4·N·D·K floating-point operations in BLAS, about 4·N·D·22 outside.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace, device
 from numba import njit
 
+from patchbag.device import floating
 from patchbag.mixture.parameters import LOG_ZERO, GaussianParameters
 
 CUTOFF = 1e-6
@@ -207,16 +206,8 @@ def raw_moments(s0: Any, s12: Any, parameters: GaussianParameters, wide: bool = 
 def log_densities(values: Any, parameters: GaussianParameters) -> Any:
     """ln w_k N(x_t; k) for every row and component, on the array type and device of ``values``: (N, K)."""
     xp = array_namespace(values)
-    values = _floating(values)
+    values = floating(values)
     where = {"dtype": values.dtype, "device": device(values)}
     z = (values - xp.asarray(parameters.center, **where)) / xp.asarray(parameters.scale, **where)
     rows = xp.concat([z, z * z], axis=1)
     return rows @ xp.asarray(parameters.projection, **where) + xp.asarray(parameters.bias, **where)
-
-
-def _floating(values: Any) -> Any:
-    """float32 and float64 as they are, all else (bytes, half precision) as float32."""
-    if is_numpy_array(values):
-        return values.astype(compute_dtype(values.dtype), copy=False)
-    xp = array_namespace(values)
-    return values if values.dtype in (xp.float32, xp.float64) else xp.astype(values, xp.float32)

@@ -12,8 +12,6 @@ added up in float64 (EM).  Nothing is cut off, unlike in ``accumulate``: the dif
 descriptor.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

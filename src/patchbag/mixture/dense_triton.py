@@ -12,8 +12,6 @@ products and float32 but for its last two or three bits; in one part where the c
 (``runtime_context(tf32=True)``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -13,8 +13,6 @@ on, with ``mass_`` the (weighted) number of descriptors trained on so far.
 Cost: 4·N·D·K operations per iteration, almost all of them in one BLAS product.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from dataclasses import KW_ONLY

@@ -2,10 +2,8 @@
 """Image mixtures by maximum likelihood: every image trained from scratch, the baseline of adaptation (liu2010 §4.3.2).
 
 The components of two such mixtures have nothing to do with each other, so only kernels that match components
-(``matching="one-to-many"``, ``"matched"``) can compare them, at K² Gaussians a pair instead of K.
+(``matching="one-to-many"``, ``"matched"``) can compare them, at K² Gaussians per pair instead of K.
 """
-
-from __future__ import annotations
 
 from functools import partial
 from numbers import Integral

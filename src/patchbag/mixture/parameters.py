@@ -94,6 +94,11 @@ class GaussianParameters:
         roots = np.divide(1.0, np.sqrt(self.weights), out=np.zeros(len(self.weights)), where=self.weights > 0)
         return np.concatenate([a.ravel() for a in (self.means, 1 / np.sqrt(self.variances), roots)]).astype(np.float32)
 
+    def by_distance(self) -> GaussianParameters:
+        """The same means with equal weights and one variance: the most probable component is the nearest one."""
+        k, spread = self.n_components, float(self.variances.mean())
+        return GaussianParameters(np.full(k, 1 / k), self.means, np.full(self.means.shape, spread))
+
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
         # what overflows here would be NaN in every density

@@ -8,8 +8,6 @@ Statistics add, so they are collected once, in *atoms*: the pieces into which al
 cell of every grid is a union of atoms.  A descriptor on a border belongs to the cell right of it or below it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -54,7 +52,8 @@ class SpatialPyramid:
         self.grids = [parse_grid(g) for g in grids]
         lines = sum(rows for rows, _ in self.grids) * sum(columns for _, columns in self.grids)
         if max(lines, sum(rows * columns for rows, columns in self.grids)) > MOST_CELLS:
-            raise ValueError(f"the grids {_short(grids)} cut an image into more than {MOST_CELLS} pieces")
+            shown = ", ".join(map(str, grids[:4])) + (", …" if len(grids) > 4 else "")
+            raise ValueError(f"the grids {shown} cut an image into more than {MOST_CELLS} pieces")
         self._row_cuts = _cuts([rows for rows, _ in self.grids])
         self._column_cuts = _cuts([columns for _, columns in self.grids])
         self.n_columns = len(self._column_cuts) + 1
@@ -92,10 +91,6 @@ class SpatialPyramid:
             found.append(xp.searchsorted(edges, xp.asarray(double[:, i], copy=True), side="right"))
         column, row = found
         return row * self.n_columns + column
-
-
-def _short(grids: Sequence[str]) -> str:
-    return ", ".join(map(str, grids[:4])) + (", …" if len(grids) > 4 else "")
 
 
 def _middles(cuts: list[Fraction]) -> list[Fraction]:

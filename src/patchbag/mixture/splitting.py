@@ -22,8 +22,6 @@ Everything happens on at most ``SAMPLE_ROWS`` descriptors, evenly spaced, and wi
 from fixed vectors.  Cost: one E-step of the sample each time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from patchbag.mixture.accumulate import compute_dtype, log_densities

@@ -11,8 +11,6 @@ return sums.  Memory beyond the result is one chunk of ``CHUNK_ROWS`` descriptor
 On a GPU the sums are dense products, chunk by chunk (``dense``).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import partial
@@ -126,8 +124,7 @@ def collect(
         )
     universal = parameters
     if assignment == "nearest":
-        k, spread = parameters.n_components, float(parameters.variances.mean())
-        parameters = GaussianParameters(np.full(k, 1 / k), parameters.means, np.full(parameters.means.shape, spread))
+        parameters = parameters.by_distance()
     wide = universal.distance > FAR
     if on_device(bags[0]):
         hard = assignment != "soft"

@@ -17,8 +17,6 @@ descriptors per component fits the draft and not the data, so its length is boun
 constants were chosen by the log-likelihood of images that took no part (``benchmarks/bench_em.py`` shows it).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

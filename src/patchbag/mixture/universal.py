@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The universal model as a step of a pipeline: projection, mixture and spatial cells, learned from training bags."""
 
-from __future__ import annotations
-
 from numbers import Integral
 from typing import Any, ClassVar, Self
 

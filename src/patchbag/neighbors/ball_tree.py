@@ -19,8 +19,6 @@ Deviations: the second seed is drawn from an even sample of at most ``SAMPLE`` p
 Anderson–Darling test looks at no more; where all points of a node are equal they are cut in halves.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from patchbag.neighbors.divergences import GENERATORS, Generator, find_generator
 from patchbag.neighbors.forms import Form, Points, Queries
 from patchbag.neighbors.index import NeighborIndex, Plan
-from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, ZERO_OR_MORE, estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, SHARE, TWO_OR_MORE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
 
@@ -65,12 +65,12 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     side: Literal["right", "left", "symmetric", "mixed"] = parameter(
         StrOptions({"right", "left", "symmetric", "mixed"}), default="right"
     )
-    mixing: float = parameter(Interval(Real, 0, 1, closed="both"), default=0.5)
+    mixing: float = parameter(SHARE, default=0.5)
     algorithm: Literal["auto", "brute", "ball", "vantage", "graph", "sample"] = parameter(
         StrOptions({"auto", "brute", "ball", "vantage", "graph", "sample"}), default="auto"
     )
     leaf_size: int = parameter(ONE_OR_MORE, default=50)
-    branching: int = parameter(Interval(Integral, 2, None, closed="left"), default=4)
+    branching: int = parameter(TWO_OR_MORE, default=4)
     n_iter: int = parameter(ZERO_OR_MORE, default=0)
     max_leaves: int | None = parameter(ONE_OR_MORE, None, default=None)
     beam: int = parameter(ONE_OR_MORE, default=32)
@@ -202,7 +202,7 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         return self.kneighbors_graph(X, min(self.n_neighbors + 1, self.index_.n_live()), "distance")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder that :meth:`open` maps into memory; no pickle."""
+        """Write the index to a folder that :meth:`load` maps into memory; no pickle."""
         check_is_fitted(self, "index_")
         params = {k: v for k, v in self.get_params().items() if k not in ("divergence", "random_state", "n_jobs")}
         self.index_.save(path, params)

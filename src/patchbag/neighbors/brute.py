@@ -15,8 +15,7 @@ Cost: 2·m·n·D operations in BLAS, one read of m·n numbers; about k·ln(n/k) 
 ``dense`` is the same for arrays that are not NumPy's (CUDA tensors), through the Array API.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,6 +31,8 @@ COLUMNS = 1024
 LOOK = 32
 ROOM = 64
 NONE = np.empty(0, np.int64)
+
+Within = tuple[list[np.ndarray], list[np.ndarray]]  # divergences and indices, an array per query
 
 
 @njit(cache=True, nogil=True)
@@ -128,16 +129,13 @@ def place(value: Any, index: int, distances: Any, neighbors: Any, filled: int) -
 def rank(
     code: int, mixing: float, left: Any, right: Any, rows: Any, limit: float, values: Any, indices: Any, count: int,
     distances: Any, neighbors: Any,
-) -> int:  # pragma: no cover - compiled  # fmt: skip
-    """The nearest candidates of one query in float64; how many divergences that took."""
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """The nearest candidates of one query in float64."""
     filled = 0
-    taken = 0
     for c in range(count):
         if values[c] <= limit:
-            taken += 1
             value = mixed_divergence(code, mixing, left, rows[indices[c]], right)
             filled = place(value, indices[c], distances, neighbors, filled)
-    return taken
 
 
 @njit(cache=True, nogil=True)
@@ -225,16 +223,19 @@ def _divergences(code: int, mixing: float, left: Any, right: Any, x: Any) -> Any
     return found
 
 
-def search_radius(
-    points: Points, queries: Queries, radius: float, n_jobs: int | None = None
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def search_radius(points: Points, queries: Queries, radius: float, n_jobs: int | None = None) -> Within:
     """All points within ``radius`` of each query: divergences and indices, in the order of the points."""
+    return within_in_blocks(partial(_radius_block, points, radius), queries, n_jobs)
+
+
+def within_in_blocks(look: Callable[[Queries], Within], queries: Queries, n_jobs: int | None) -> Within:
+    """``look`` of all queries, block by block on the workers of the context."""
     jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
-    parts = list(parallel_map(partial(_radius_block, points, radius), jobs, n_jobs))
+    parts = list(parallel_map(look, jobs, n_jobs))
     return [d for distances, _ in parts for d in distances], [i for _, indices in parts for i in indices]
 
 
-def _radius_block(points: Points, radius: float, queries: Queries) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _radius_block(points: Points, radius: float, queries: Queries) -> Within:
     limit = (radius - queries.offset + 2 * queries.error)[:, None]
     found: list[list[np.ndarray]] = [[] for _ in range(queries.size)]
     for first in range(0, len(points), COLUMNS):
@@ -246,9 +247,7 @@ def _radius_block(points: Points, radius: float, queries: Queries) -> tuple[list
     return rank_within(points, queries, radius, [np.concatenate(some or [NONE]) for some in found])
 
 
-def rank_within(
-    points: Points, queries: Queries, radius: float, candidates: list[np.ndarray]
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def rank_within(points: Points, queries: Queries, radius: float, candidates: list[np.ndarray]) -> Within:
     """Those of each query's candidates that are within ``radius``, in float64."""
     distances, neighbors = [], []
     for i, indices in enumerate(candidates):

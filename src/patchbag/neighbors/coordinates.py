@@ -18,8 +18,6 @@ code                  f(z)                conjugate
 ``EXPONENTIAL`` makes, and its derivatives are those of the latter divided by that sum.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -12,8 +12,6 @@ definition.
 Cost: the product, one read of its result, n/GROUP numbers sorted per query and (k + few)·GROUP scores in float64.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -28,8 +28,6 @@ with z = (λ φ_q − φ_c) / (λ − 1) beyond the query, on the other side fro
 paper's algorithm 2 asks only whether two balls meet.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

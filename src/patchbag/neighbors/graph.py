@@ -14,8 +14,6 @@ Cost: some thousand products per point.  The constants were chosen on drawn hist
 (``clustered`` and ``iid`` of ``benchmarks/bench_neighbors.py``, 20,000 points).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

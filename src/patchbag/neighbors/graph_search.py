@@ -9,8 +9,6 @@ Cost: some hundred products per query.  ``benchmarks/bench_neighbors_peers.py`` 
 hnswlib on √x, ranked again, pynndescent.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

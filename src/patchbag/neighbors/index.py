@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.neighbors.ball_tree import grow_ball_tree
-from patchbag.neighbors.brute import ROWS, search_brute, search_radius
+from patchbag.neighbors.brute import ROWS, Within, search_brute, search_radius
 from patchbag.neighbors.divergences import GENERATORS, find_generator, mahalanobis
 from patchbag.neighbors.forms import Form, Points, Queries
 from patchbag.neighbors.graph import Graph, is_coarse, link_points
@@ -38,7 +38,7 @@ from patchbag.neighbors.leaf_search import Leaves, gather_leaves, search_leaves
 from patchbag.neighbors.radius_search import search_radius_in_leaves
 from patchbag.neighbors.row_search import RowSearch
 from patchbag.neighbors.sampling import draw_sample
-from patchbag.neighbors.tree_search import search_tree
+from patchbag.neighbors.tree_search import Found, search_tree
 from patchbag.neighbors.trees import Tree
 from patchbag.neighbors.vantage_tree import grow_vantage_tree
 
@@ -63,7 +63,7 @@ class Plan:
     n_iter: int
     max_leaves: int | None
     sample: float
-    beam: int = 32
+    beam: int
 
 
 class NeighborIndex:
@@ -185,9 +185,7 @@ class NeighborIndex:
         products, leaves = alone if m == 1 else (fixed + product * m, start + tree * m)
         return "ball" if leaves < products else "brute"
 
-    def search_row(
-        self, X: np.ndarray, k: int, algorithm: str | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def search_row(self, X: np.ndarray, k: int, algorithm: str | None = None) -> Found | None:
         """The answer to one row X (1, d), contiguous float64, not cleaned; None where :meth:`search` has to answer."""
         form, plan = self.points.form, self.plan
         if self.sample is not None or form.inner.code is None or form.generator.root is not None:
@@ -199,13 +197,11 @@ class NeighborIndex:
             self._row_searches[algorithm] = RowSearch(self.points, *others)
         return self._row_searches[algorithm](X, k, plan.beam)
 
-    def search(self, queries: Queries, k: int, n_jobs: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def search(self, queries: Queries, k: int, n_jobs: int | None) -> Found:
         """Divergences (m, k), indices (m, k) and statistics (m, 2): divergences computed and leaves opened."""
         return self._search(queries, k, self.choose(queries.size), n_jobs)
 
-    def _search(
-        self, queries: Queries, k: int, algorithm: str, n_jobs: int | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _search(self, queries: Queries, k: int, algorithm: str, n_jobs: int | None) -> Found:
         points, tree, covered = self.points, self.tree, self.covered
         if self.sample is not None:
             some = points.part(self.sample)
@@ -221,9 +217,7 @@ class NeighborIndex:
             return search_leaves(points, tree, self.leaves, queries, k, **common)
         return search_tree(points, tree, queries, k, max_leaves=limit, **common)
 
-    def search_radius(
-        self, queries: Queries, radius: float, n_jobs: int | None
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def search_radius(self, queries: Queries, radius: float, n_jobs: int | None) -> Within:
         """All points within ``radius`` of each query, exactly: divergences and indices, in the order of the points."""
         if self.tree is None or self.choose(queries.size) == "brute":
             return search_radius(self.points, queries, radius, n_jobs)
@@ -269,8 +263,7 @@ class NeighborIndex:
             index.points = Points(
                 Form(generator, form["mixing"], form["smoothing"]), scale=tuple(state["scale"]), **some("points")
             )
-            plan = manifest["plan"]
-            index.plan = Plan(**plan | {"beam": plan.get("beam") or Plan.beam})
+            index.plan = Plan(**manifest["plan"])
             index.removed = int(np.isinf(index.points.bias).sum())
             index.tree = Tree(**some("tree")) if some("tree") else None
             index.leaves = Leaves(**some("leaves")) if some("leaves") else None
@@ -278,11 +271,7 @@ class NeighborIndex:
             index.sample = arrays.get("sample")
             index._row_searches = {}
             index.covered, index.algorithm = state["covered"], state["algorithm"]
-            costs = state["costs"]  # of older files: no start, nothing of one query
-            if costs is not None and len(costs) < 6:
-                fixed, product, *start, tree = costs
-                costs = [fixed, product, sum(start), tree, fixed + product, sum(start) + tree]
-            index.costs = None if costs is None else tuple(costs)
+            index.costs = None if state["costs"] is None else tuple(state["costs"])
             return index, manifest["about"]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{path} is damaged: its manifest does not describe an index ({error})") from error

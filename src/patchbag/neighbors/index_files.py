@@ -4,8 +4,6 @@
 Compiled loops index with these arrays, so that what a folder holds is checked against :data:`ARRAYS` when it is opened.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,7 +59,8 @@ FACTS: dict[str, Declared] = {
     "smoothing": real(low=0),
     "covered": integer(low=0, high="n"),
     "algorithm": Choice(("brute", "ball", "vantage", "graph", "sample")),
-    "costs": Many(real(), optional=True),
+    "costs": Many(real(), "six", optional=True),
+    "six": size("six"),
     "two": size("two"),
     "scale": Many(real(low=0), "two"),
 }
@@ -73,7 +72,7 @@ PLAN: dict[str, Declared] = {
     "n_iter": integer(low=0),
     "max_leaves": integer(low=1, optional=True),
     "sample": real(low=0, high=1),
-    "beam": integer(low=1, optional=True),
+    "beam": integer(low=1),
 }
 
 
@@ -86,10 +85,10 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
     """Arrays, mapped from disk, and manifest of an index; ValueError says what is wrong with any other folder."""
     path = Path(path)
     manifest = read_manifest(path, MANIFEST, "BregmanNeighbors.save", FORMAT, (VERSION,))
-    files = manifest.get("files", {name: f"{name}.npy" for name in manifest.get("arrays", [])})
+    mode = "c" if memory_map else None
     # copy on write: the file is never changed, and compiled loops take the arrays for ordinary ones.  Slices of memmap
     # objects take as long as a search, those of plain arrays over the same memory do not
-    arrays = {name: np.asarray(array) for name, array in open_arrays(path, files, "c" if memory_map else None).items()}
+    arrays = {name: np.asarray(array) for name, array in open_arrays(path, manifest.get("files"), mode).items()}
     try:
         sizes = check_declared(dict, arrays, {}, {}, ARRAYS)
         check_tree(arrays, sizes)
@@ -99,7 +98,7 @@ def open_index(path: str | os.PathLike[str], memory_map: bool = True) -> tuple[d
         form, state, plan = (manifest.get(name) for name in ("form", "state", "plan"))
         if not (isinstance(form, dict) and isinstance(state, dict) and isinstance(plan, dict)):
             raise ValueError("its manifest does not describe an index")
-        check_declared(dict, form | state | {"n": sizes["n"], "two": 2}, {}, {}, FACTS)
+        check_declared(dict, form | state | {"n": sizes["n"], "six": 6, "two": 2}, {}, {}, FACTS)
         check_declared(dict, plan, {}, {}, PLAN)
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {str(error).removeprefix('dict.')}") from None

@@ -18,8 +18,6 @@ and the largest ‖ψ − ψ_c‖ of each leaf are known.
 All bounds allow for rounding; candidates are ranked in float64 as in ``brute``.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, NamedTuple
 

@@ -7,20 +7,17 @@ tree is gone through from its root.  Points of the leaves that stay are compared
 compared again in float64.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from patchbag.neighbors.brute import ROWS, rank_within
+from patchbag.neighbors.brute import Within, rank_within, within_in_blocks
 from patchbag.neighbors.forms import Points, Queries
 from patchbag.neighbors.leaf_search import Leaves, leaf_keys, may_hold
 from patchbag.neighbors.tree_search import gradient_of, left_out
 from patchbag.neighbors.trees import Tree, products
-from patchbag.runtime import parallel_map
 
 
 @njit(cache=True, nogil=True)
@@ -89,19 +86,17 @@ def search_radius_in_leaves(
     *,
     covered: int,
     n_jobs: int | None = None,
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+) -> Within:
     """All points within ``radius`` of each query: divergences and indices, in the order of the points.
 
     Points from ``covered`` on are in no leaf.
     """
-    jobs = [queries.part(slice(start, start + ROWS)) for start in range(0, queries.size, ROWS)]
-    parts = list(parallel_map(partial(_search_block, points, tree, leaves, covered, radius), jobs, n_jobs))
-    return [d for distances, _ in parts for d in distances], [i for _, indices in parts for i in indices]
+    return within_in_blocks(partial(_search_block, points, tree, leaves, covered, radius), queries, n_jobs)
 
 
 def _search_block(
     points: Points, tree: Tree, leaves: Leaves | None, covered: int, radius: float, queries: Queries
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+) -> Within:
     counts = np.empty(queries.size, np.int64)
     found = _within(points.space, tree, leaves, points.form.excess, queries, radius, counts)
     live = covered + np.flatnonzero(np.isfinite(points.bias[covered:]))

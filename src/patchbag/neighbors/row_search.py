@@ -8,8 +8,6 @@ those of ``brute``, ``tree_search``, ``leaf_search`` and ``graph_search``, whose
 product of ``brute`` is not that of BLAS.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -11,8 +11,6 @@ Slip of the paper: eq. 3.5 has :math:`\frac1\alpha - \frac{(1-\alpha)^n [1 - \al
 sum with rank 2n + 2 for an empty sample, more than any rank; both tend to 1/α.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -15,8 +15,6 @@ exactly; a neighbour is missed where it lies in a leaf that was not opened.
 Points that were added after the tree was built, and are in no leaf, are looked at first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ of a node are neighbours too.  Trees are made by ``ball_tree`` and ``vantage_tre
 ``leaf_search``.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

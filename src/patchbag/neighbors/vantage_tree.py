@@ -13,8 +13,6 @@ Deviation: siblings have the same vantage point, so that its divergence from the
 search's queue is ordered by the nodes' centroids, as in a ball tree.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

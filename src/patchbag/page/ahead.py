@@ -5,8 +5,6 @@ Whoever scrolls to any place of a large folder finds a screen of them made, and 
 process has not come to, or died of, is made when it is looked at (see pictures).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

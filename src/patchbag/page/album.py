@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the page knows of a folder: its images, their labels, its classes; in memory, and on disk before anyone hears.
+"""What the page knows of a folder: its images, their labels, its classes; in memory, and on disk before it is told.
 
 **Labels.**  Everybody has a say on every image.  The label of an image is the one that was given last; where people
 said different things they disagree, which stays known.  A skip is to have said that there is no label to give.
@@ -7,8 +7,6 @@ said different things they disagree, which stays known.  A skip is to have said 
 All changes go through :meth:`Album.change`: first the database, then memory, then whoever listens.  What other servers
 of the database change comes in by :meth:`Album.catch_up`, at the latest before anything is changed here.
 """
-
-from __future__ import annotations
 
 import contextlib
 import time

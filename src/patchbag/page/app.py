@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The application: routes around a :class:`~patchbag.page.session.Page`, behind :mod:`~patchbag.page.safety`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path

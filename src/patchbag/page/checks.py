@@ -4,8 +4,6 @@
 Labels are left out in eight parts, each predicted by what the rest has taught (:mod:`patchbag.classifiers.beliefs`).
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +27,10 @@ class LeftOut:
 
     @property
     def predicted(self) -> np.ndarray:
-        return self.classes[self.p.argmax(axis=1)] if len(self.p) else np.empty(0, int)
+        return self.classes[self.p.argmax(axis=1)]
 
 
-NOTHING = LeftOut(-1, np.empty(0, int), np.empty(0, int), np.empty(0, int), np.empty((0, 0)))
+NOTHING = LeftOut(-1, np.empty(0, int), np.empty(0, int), np.empty(0, int), np.empty((0, 1)))
 
 
 class Checks:
@@ -55,11 +53,7 @@ class Checks:
                 return NOTHING
             codes, scores = beliefs.left_out_scores()
             images = model.pool.ids[beliefs.images[beliefs.left_out()]]
-            p = (
-                soften(scores[beliefs.trust].copy(), float(np.exp(beliefs.sharpness.log)))
-                if len(codes)
-                else np.empty((0, 0))
-            )
+            p = soften(scores[beliefs.trust].copy(), float(np.exp(beliefs.sharpness.log)))
             self._known = LeftOut(model.version, images, columns[codes], columns, p)
             return self._known
 
@@ -78,8 +72,7 @@ class Checks:
         found = self.left_out()
         rows = np.arange(len(found.images))
         of = {c: k for k, c in enumerate(found.classes.tolist())}
-        own = found.p[rows, [of[c] for c in found.labels.tolist()]] if len(rows) else np.empty(0)
-        best = found.p.max(axis=1) if len(rows) else np.empty(0)
+        own, best = found.p[rows, [of[c] for c in found.labels.tolist()]], found.p.max(axis=1)
         bad = self._suspect(found)
         bad = bad[np.argsort(own[bad] - best[bad], kind="stable")][:limit]
         items = [

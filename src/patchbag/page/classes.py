@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Classes are opened, renamed, given colours and keys, merged, split and removed; all of it can be undone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

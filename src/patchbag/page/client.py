@@ -7,8 +7,6 @@ while question["image"]:
     question = page.answer(question["image"]["id"], "beach")
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ same folder can share a Postgres database: every transaction leaves a row of ``n
 others read when they are notified, and again before they change anything themselves, one at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets
@@ -172,7 +170,7 @@ class Database:
     def _hold(self) -> None:
         """Be the only server of a file; of Postgres, one of those that share it."""
         busy = "another patchbag serve has this database open; use its page, or give --db"
-        if self.shared:  # with servers of before, which do not share
+        if self.shared:  # beside others of its kind, but not beside one that holds the lock alone
             connection = self._held.enter_context(self.engine.connect())
             if not connection.execute(text(f"SELECT pg_try_advisory_lock_shared({LOCK})")).scalar():
                 raise DatabaseError(busy)

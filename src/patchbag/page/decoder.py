@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A picture from outside is decoded in a process of its own, bounded in memory and time: it may die, the page not."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from patchbag.images.decoding import Request, Stopped, decode_elsewhere

@@ -6,8 +6,6 @@ descriptions in the store.  A file that kills the child is set aside, and a new 
 is begun early (:func:`prepare`) imports what it needs while the page does the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

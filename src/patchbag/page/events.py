@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Live events: what any thread publishes, every open page gets (server-sent events)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

@@ -5,8 +5,6 @@ The index is made in the background when the folder is described (:mod:`patchbag
 decoded in a process of its own, which may die (:mod:`patchbag.page.decoder`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

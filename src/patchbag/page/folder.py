@@ -5,8 +5,6 @@ No image outside of the folder is ever read: a link that leads out of it is left
 where an image leads is looked at again whenever it is opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

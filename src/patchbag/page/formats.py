@@ -5,8 +5,6 @@ Out: what they read.  In: (image, label) pairs, where images are named as the ot
 found out by :func:`patchbag.collection.labels.read_labels`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which images a gallery shows, in which order, and what is said of each."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -34,12 +32,10 @@ def content_version(album: Album, image: int) -> str:
 
 def details(album: Album, model: LiveModel, ids: Sequence[int]) -> list[dict[str, Any]]:
     """What is said of images."""
-    found = model.predictions
     rows = []
     with album.lock:
+        best, doubt, probability = columns_of(model, len(album))
         for i in ids:
-            known = found is not None and i < len(found.best)
-            best = int(found.best[i]) if known and found is not None else -1
             width, height = album.shape.get(i, (None, None))
             votes = [(w, v) for w, v in album.votes.get(i, {}).items() if v[0] is not None or w not in NOBODY]
             rows.append(
@@ -51,9 +47,9 @@ def details(album: Album, model: LiveModel, ids: Sequence[int]) -> list[dict[str
                     "skipped": bool(album.skipped[i]),
                     "votes": [{"who": who, "label": label, "when": stamp(at)} for who, (label, at) in votes],
                     "disagreement": i in album.disagreements,
-                    "predicted": best if best in album.classes else None,
-                    "probability": _number(found.probability[i]) if known and found is not None else None,
-                    "doubt": _number(found.doubt[i]) if known and found is not None else None,
+                    "predicted": int(best[i]) if int(best[i]) in album.classes else None,
+                    "probability": _number(probability[i]),
+                    "doubt": _number(doubt[i]),
                     "width": width,
                     "height": height,
                     "modified": stamp(album.modified[i] / 1e9),

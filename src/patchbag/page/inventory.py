@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The images of a folder as files, numbered from 0 on, for good; in memory, and in the database."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -11,8 +11,6 @@ An action, and the changes it makes, are one transaction.  To undo it is to make
 things still are as it left them; what somebody has changed since is left alone and counted.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any, NamedTuple

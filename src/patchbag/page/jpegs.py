@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What goes out of an image is a JPEG of our own making, never the bytes of its file."""
 
-from __future__ import annotations
-
 import io
 import os
 import secrets

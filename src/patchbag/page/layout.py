@@ -6,8 +6,6 @@ from the first two; both are made again when the folder has grown.  In a large f
 image beyond it lies at the mean of its ``AROUND`` nearest ones of the pool, weighted by their inverse distances.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

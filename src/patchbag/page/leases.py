@@ -5,8 +5,6 @@ One server keeps this in memory, for it is nothing to remember; servers that sha
 of them chooses an image while another one does.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -7,8 +7,6 @@ that the pool has taught.  The pool is made anew, in the background, when twice 
 the labels again when one is taken back: a learner cannot forget.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

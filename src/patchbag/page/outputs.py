@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Out and in: labels in several formats, images by class.  Files are written into the folder that is served."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pictures for the page: small ones made once, ahead, and kept on disk, large ones made when they are looked at."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterable

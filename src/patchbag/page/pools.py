@@ -9,8 +9,6 @@ of is, wherever it lies.  A larger share of doubtful ones would say less of the 
 Labels of images beyond the pool teach when they are a tenth more than those in it (``GROWTH``): a pool takes a while.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 POOL = 10_000

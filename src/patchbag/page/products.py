@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A trained model and an HTML report of the labels so far, made in the background."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ask me: the image that helps most, why it is this one, and nobody is asked what another is looking at."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

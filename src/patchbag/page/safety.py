@@ -10,8 +10,6 @@
 * Scripts and styles only from here, nothing inline (content security policy), no sniffing, no frames.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

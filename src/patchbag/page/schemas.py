@@ -4,8 +4,6 @@
 Replies are written as they are: nothing is checked against these while the page runs, but every reply is in the tests.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict

@@ -8,8 +8,6 @@ watcher    follows the folder                                  (folder)
 follower   takes up what other servers of the database change  (album)
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading
@@ -312,7 +310,7 @@ class Page:
         model, point = self.model, self.model.accuracy()
         labels = model.pool.learner.n_labels_ if model.pool is not None else 0
         now = [] if point is None else [point]
-        # of points that are of labels taken back, or of before
+        # points of labels that were taken back, or of an earlier estimate, go
         first = labels + 1 if point is None else point["labels"]
         points = [p for p in self.points if p["labels"] < first] + now
         if points != self.points:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Files go into folders by class: copied or linked into a folder of the output, or moved where they lie."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the page shows of all: counts, classes, how far things are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from patchbag.page.journal import DONE, UNDONE

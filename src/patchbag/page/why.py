@@ -5,8 +5,6 @@ The classifier of the pool is linear in vectors that are means over the patches 
 a length; for the image at hand these only scale, so that its score is a sum over its patches (:mod:`patchbag.explain`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

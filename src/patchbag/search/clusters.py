@@ -15,8 +15,6 @@ eigenvalues near 1, and the next is smaller (von Luxburg 2007, §8.3).  At most 
 Cost: the graph's neighbour search, 2 n² d, and n k² for each of the steps of k-means.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from typing import Any, Self
 

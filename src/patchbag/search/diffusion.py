@@ -12,8 +12,6 @@ Hubs, which are near to everything, are held off as in :mod:`patchbag.similarity
 are looked at: one product and one system of equations of their number, 20 ms, whatever the size of the collection.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 CANDIDATES = 500

@@ -15,8 +15,6 @@ The thresholds were chosen on copies of images of Caltech-101 and Scene-15, and 
 **Cost.**  One product of all vectors with all, then each image is looked at once and each candidate pair compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial

@@ -13,9 +13,6 @@ An index is kept in the folder of the store, one file per folder and representat
 not among the images; what is learned beside it, in a file that the index names and that is never changed.
 """
 
-from __future__ import annotations
-
-import hashlib
 import os
 import time
 import warnings
@@ -28,7 +25,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from patchbag import __version__
-from patchbag.collection.files import COARSEST_CLOCK, DIGEST, content_digest, file_status
+from patchbag.collection.files import COARSEST_CLOCK, DIGEST, content_digest, file_status, folder_digest
 from patchbag.collection.folder import CollectionError, no_images, scan_status
 from patchbag.runtime import store_folder
 from patchbag.search.encoder import Described, Encoder, Progress, describe
@@ -67,7 +64,7 @@ class FolderIndex:
         if compress and self.representation.metric != "cosine":
             raise ValueError(f"images by {by!r} have no vectors that could be compressed")
         self.compress = compress
-        self.path = _place(self.folder, by)
+        self.path = store_folder() / FOLDER / f"{folder_digest(self.folder)}-{by}.safetensors"
         self.remarks: list[str] = []  # on sub-folders that the last update could not read
         self._open()
 
@@ -275,11 +272,6 @@ def _read_codes(arrays: dict[str, np.ndarray]) -> Any:
     from patchbag.search.compressed import CompressedVectors  # compiled loops: slow to import
 
     return CompressedVectors.from_arrays(arrays)
-
-
-def _place(folder: Path, by: str) -> Path:
-    key = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=12).hexdigest()
-    return store_folder() / FOLDER / f"{key}-{by}.safetensors"
 
 
 def list_indexes() -> list[Path]:

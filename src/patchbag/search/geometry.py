@@ -23,8 +23,6 @@ keypoints: the images lie on each other as they are.
 **Cost.**  Each image is decoded and looked at once; of a pair, all keypoints are compared with all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any

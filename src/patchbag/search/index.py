@@ -13,8 +13,6 @@ common (query expansion: Chum et al. 2007), by local features that agree on one 
 (:mod:`patchbag.search.verification`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

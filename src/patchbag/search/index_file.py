@@ -16,8 +16,6 @@ file that is cut off or whose header is damaged counts as none, and the index is
 An index is 4 d bytes per image, 50 MB for 10,000 images of 1,280 numbers, and is written whole.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -10,8 +10,6 @@ adapted from the universal one of the index; distances are
 **Cost.**  4 K (2 D + 1) bytes per image, 26 kB with K = 64 and D = 50: ten times a Fisher vector's on its axes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

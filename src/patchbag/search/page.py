@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Results of a search as one HTML page of thumbnails: no scripts, nothing fetched from anywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from patchbag.images.thumbnails import thumbnail
-from patchbag.storage.replacing import replacing
+from patchbag.storage.replacing import write_text
 
 STYLE = """
 body { font: 15px/1.4 system-ui, sans-serif; color: #1d2733; background: #f6f8fa; margin: 0; padding: 24px }
@@ -27,18 +25,13 @@ figcaption { font-size: 13px; overflow-wrap: anywhere } small { color: #5b6876 }
 
 def write_page(path: str | Path, title: str, rows: Sequence[Sequence[tuple[str, str]]]) -> Path:
     """Write a page with one row of images per query or group; each image is (path, caption), the first one marked."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     sections = "\n".join(f"<section>{''.join(_figures(row))}</section>" for row in rows)
     text = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)} · patchbag</title><style>{STYLE}</style></head><body><h1>{escape(title)}</h1>
 {sections}
 </body></html>"""
-    # names of files need not be text in any encoding: what is not is shown by its code
-    with replacing(path) as file:
-        file.write(text.encode(errors="backslashreplace"))
-    return path
+    return write_text(path, text)
 
 
 def _figures(row: Sequence[tuple[str, str]]) -> list[str]:

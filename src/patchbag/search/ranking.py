@@ -6,8 +6,6 @@ r"""Distances of a query to all images of an index, and the nearest of them.
 * ``"klk"``, ``"ppk"``: of Gaussian mixtures, see :mod:`patchbag.search.mixtures`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from patchbag.search.axes import unit

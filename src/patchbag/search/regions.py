@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A part of an image as a query: the rectangle that shows what is looked for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

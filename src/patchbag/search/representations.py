@@ -10,11 +10,10 @@ Images are compared by the angle of their vectors, (``metric="kl"``) their histo
 ``REPRESENTATIONS`` takes new ones: ``REPRESENTATIONS["mine"] = Representation("mine", "…", (Part("sift", steps),))``.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 Steps = list[tuple[str, Any]]
@@ -52,23 +51,21 @@ class Representation:
             raise ValueError(f"images by {self.name!r} have no angles for diffusion or expansion to follow")
 
 
-def _stage(name: str, *sizes: int, **named: int) -> Callable[[], Steps]:
-    """A function of :mod:`patchbag.stages` with these sizes, imported when it is first called."""
+def _steps(name: str, *sizes: int, **named: int) -> Steps:
+    """What a function of :mod:`patchbag.stages`, imported only now, makes of these sizes."""
+    from patchbag import stages
 
-    def steps() -> Steps:
-        from patchbag import stages
-
-        made: Steps = getattr(stages, name)(*sizes, **named)
-        return made
-
-    return steps
+    made: Steps = getattr(stages, name)(*sizes, **named)
+    return made
 
 
 DEEP = Part("deep-pooled")
 AXES = 128
-SIFT = Part("sift", _stage("fisher", 64, 64), AXES)
-COLOR = Part("color", _stage("fisher", 64, 32), AXES)
-MIXTURES = Part("sift", _stage("adapted_mixtures", largest=64))
+SIFT = Part("sift", partial(_steps, "fisher", 64, 64), AXES)
+COLOR = Part("color", partial(_steps, "fisher", 64, 32), AXES)
+VLAD = Part("sift", partial(_steps, "vlad"), AXES)
+WORDS = Part("sift", partial(_steps, "words"))
+MIXTURES = Part("sift", partial(_steps, "adapted_mixtures", largest=64))
 
 REPRESENTATIONS: dict[str, Representation] = {
     one.name: one
@@ -79,13 +76,11 @@ REPRESENTATIONS: dict[str, Representation] = {
         ),
         Representation("sift", "gradients of patches: Fisher vectors", (SIFT,), diffuse=True),
         Representation("color", "colours of patches: Fisher vectors", (COLOR,), diffuse=True),
-        Representation("vlad", "gradients of patches: VLAD", (Part("sift", _stage("vlad"), AXES),), diffuse=True),
+        Representation("vlad", "gradients of patches: VLAD", (VLAD,), diffuse=True),
         Representation("smp", "multiscale patches: sets under KL by nearest neighbours", (Part("smp"),), "smp"),
         Representation("klk", "gradients of patches: adapted mixtures under KL", (MIXTURES,), "klk"),
         Representation("ppk", "gradients of patches: product kernel of adapted mixtures", (MIXTURES,), "ppk"),
-        Representation(
-            "words", "gradients of patches: histograms of words under KL", (Part("sift", _stage("words")),), "kl"
-        ),
+        Representation("words", "gradients of patches: histograms of words under KL", (WORDS,), "kl"),
     )
 }
 

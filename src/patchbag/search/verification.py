@@ -14,8 +14,6 @@ finds the same thing from another side, and says nothing of images that are only
 keypoints is kept, so that N is small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple

@@ -12,8 +12,6 @@ Gram matrices are cut into blocks of rows by the data alone and computed by the 
 (:func:`map_rows`): each job carries its rows and returns its block, the same bits on any backend.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -27,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.bags import Bags, as_bags
 from patchbag.device import follow, from_device, to_host
 from patchbag.mixture.adaptation import Mixtures
+from patchbag.parameters import estimator
 from patchbag.records import require_finite
 from patchbag.runtime import parallel_map
 from patchbag.storage.declared import Declared, Part, floats, size
@@ -35,6 +34,7 @@ from patchbag.storage.registry import Storable
 SUM_TOLERANCE = 1e-3  # of histograms that must sum to one
 
 
+@estimator
 class Kernel(Storable, TransformerMixin, BaseEstimator):
     """Samples → rows of similarities to the reference samples.
 
@@ -43,9 +43,8 @@ class Kernel(Storable, TransformerMixin, BaseEstimator):
     references_ : what is kept of the reference samples
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
     # whether K(a, b) = K(b, a)
-    symmetric: bool = True
+    symmetric = True
 
     def _check(self, X: Any, fitted: bool = False) -> Any:
         """Clean samples; with ``fitted``, samples that can be compared with the references."""

@@ -12,8 +12,6 @@ either to the end, by Newton's method kept inside a bracket, on the sign of the 
 Cost per pair and step: a division for each component, vectorised over tiles of pairs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

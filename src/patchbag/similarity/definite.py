@@ -2,8 +2,7 @@
 r"""Is this similarity a kernel?  A test for positive semidefiniteness, and the repair by clipping eigenvalues.
 
 An SVM or a Gaussian process asks for a positive semidefinite Gram matrix.  Many good similarities are not (the KLK,
-2.21), and the answer of an SVM on them can be far off without a word: on Scene-15 the one-to-one KLK at τ = 10 has
-eigenvalues down to -1.9 and the SVM falls from 84 % to 57 %.
+2.21), and the answer of an SVM on them can be far off without a warning.
 
 With the training Gram matrix :math:`G = U \Lambda U^T` and :math:`U_+` its eigenvectors of positive eigenvalue,
 clipping gives :math:`G_+ = U_+ \Lambda_+ U_+^T`, the nearest semidefinite matrix in the Frobenius norm.  Since
@@ -15,8 +14,6 @@ way, :math:`k(x)^T T`: an image that is also a training image gets the same row 
 when asked.  Eigenvalues above ``-tolerance · largest`` count as rounding.  Cost: one eigendecomposition, O(n³): about
 a second for 1,500.
 """
-
-from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass

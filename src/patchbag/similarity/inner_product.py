@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Inner products of vectors (Fisher vectors, word counts) as a kernel, so that they can join others."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -26,8 +26,6 @@ leaves few digits.  Up to ``TREE_DIMENSION`` dimensions a KD-tree is faster for 
 **Cost** of a pair of samples: N_1 N_2 d multiplications.
 """
 
-from __future__ import annotations
-
 from math import lgamma, log, pi
 from typing import Any
 

@@ -6,8 +6,6 @@ of one sample stay in registers.  The k-th smallest of the minima of groups of a
 from there the largest is taken away, with its equals, until k are left.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 try:

@@ -21,8 +21,6 @@ and "GBdist" are made in one pass over the distances of descriptors.
 Cost: that of the branches, one after the other; 8 n n_ref k bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
@@ -31,16 +29,15 @@ import numpy as np
 from joblib import hash as content_hash
 from sklearn.base import _fit_context, clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.parameters import estimator, parameter
+from patchbag.parameters import Composition, estimator, parameter
 from patchbag.similarity.base import Kernel, is_kernel
 from patchbag.storage.declared import Choice, Declared, Many, steps
 
 
 @estimator
-class KernelUnion(Kernel, _BaseComposition):
+class KernelUnion(Kernel, Composition):
     """Several kernels of the same images, stacked.
 
     Parameters
@@ -61,6 +58,7 @@ class KernelUnion(Kernel, _BaseComposition):
     (120, 120, 2)
     """
 
+    _parts = "branches"
     branches: list[tuple[str, Any]] = parameter(list)
     _: KW_ONLY
     use: Sequence[str] | None = parameter("array-like", str, None, default=None)
@@ -69,13 +67,6 @@ class KernelUnion(Kernel, _BaseComposition):
         "branches_": steps("transform"),
         "groups_": Many(Many(Choice(), low=1), optional=True),
     }
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return self._get_params("branches", deep=deep)
-
-    def set_params(self, **params: Any) -> Self:
-        self._set_params("branches", **params)
-        return self
 
     def chosen(self) -> list[tuple[str, Any]]:
         """(name, branch) of those in use."""

@@ -6,8 +6,6 @@ takes the place of the old one: a save that is killed at any moment leaves the o
 they are saved onto the folder that they are mapped from.  What no manifest names is removed by the next save.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

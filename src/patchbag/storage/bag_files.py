@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bags on disk: a folder of arrays that are mapped into memory when opened, and a manifest (see ``array_files``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -19,8 +19,6 @@ values of an object have been read and before the object is made.  Attributes th
 except in classes of a user's own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass

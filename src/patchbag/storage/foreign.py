@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What those of scikit-learn's classes consist of that a model file may hold; see :mod:`patchbag.storage.declared`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from patchbag.storage.declared import (

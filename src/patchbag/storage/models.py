@@ -18,8 +18,6 @@ held to the rules of their classes, and all values to their declarations (:mod:`
 an object is made.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -6,8 +6,6 @@ bins, combinations of kernels) is marked :func:`storable` where it is defined, a
 module that defines it has to be imported before a model that names it is loaded.  Nothing else can be named in a file.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, TypeVar
 

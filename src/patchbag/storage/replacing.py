@@ -5,8 +5,6 @@ A file is written beside the one whose place it takes, under a name that nobody 
 exist (a link that was planted there is not followed), brought to the disk, and renamed.  Errors name the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -40,6 +38,13 @@ def replacing(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[A
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """A text; names of files in it need not be text in any encoding, and what is not is shown by its code."""
+    with replacing(path) as file:
+        file.write(text.encode(errors="backslashreplace"))
+    return Path(path)
 
 
 def write_json(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:

@@ -14,8 +14,6 @@ all images of the class that is right on average: a mean of few images is off by
 left out, which find fewer images in their class, would look stranger than new ones.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,21 +3,17 @@ r"""From scores to probabilities by one number, learned from images that were le
 
 Temperature scaling (Guo et al. 2017): the probabilities of the classes are softmax(a · scores).  One number cannot
 change the order of the classes, so the most probable class is the predicted one.  The likelihood of left-out scores
-alone does not do: where they are separable it grows with a for ever, and a dozen images leave a factor of two open.
-Hence a prior.  Scores that were trained to be 1 for an image's class and -1 for the others have a unit, and how much
-they differ without a reason can be seen, by the standard deviation σ of the scores of classes that the images do not
-belong to:
+alone is not enough: where they are separable it grows with a without limit, and a dozen images leave a factor of two
+open.  Hence a prior.  Scores that were trained to be 1 for an image's class and -1 for the others have a unit, and
+their noise is known: the standard deviation σ of the scores of classes that the images do not belong to.  So
 
 .. math:: \ln a \sim N(\ln(1.75\, σ^{-2/3}),\, 0.5^2)
 
 and m = 0.75 images more that would have been wrong, and as many right: the likelihood is that of targets
 (n + m)/(n + 2m) (m = 1: Platt 1999; m = 1/2: Jeffreys).
 
-The mean is from 1 to 10 labels per class of Scene-15 and MedNIST, 8 draws each: support vector machines on Fisher
-vectors and words, least squares on six kinds of similarities.  The best a goes from 2 to 33 there.  m is from
-2 to 30 labels per class of COREL-1000 and Caltech-101, draws 100 to 103: support vector machines, Gaussian processes
-and least squares on similarities, of Fisher vectors and of pooled vectors of a network.  The logarithm of the best a
-has a slope of -0.62 there against that of σ and deviates by 0.2; the prior is wider, for what is not like these images.
+The mean was fitted on Scene-15 and MedNIST with 1 to 10 labels per class, m on COREL-1000 and Caltech-101 (draws 100 to
+103) with 2 to 30.  The best ln a deviates from the mean by 0.2 there; the prior is wider, for other images.
 
 What is left out (:func:`left_out_folds`): the same share of every class at a time, for a class that has lost a larger
 share than others looks worse than it is.  A third of the images in general; of few images a tenth, or one per class,
@@ -26,16 +22,15 @@ the others' images speak for it.  Where all classes have a single image, whole c
 nothing else: a is then the prior's.
 """
 
-from __future__ import annotations
-
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_random_state
+
+from patchbag.parameters import TWO_OR_MORE
 
 TYPICAL = 1.75
 EXPONENT = 2 / 3
@@ -43,7 +38,7 @@ DEVIATION = 0.5
 MORE = 0.75  # images that would have been wrong
 LEAST = 0.01  # scores that differ by less say nothing, above all not that they are sure
 REACH = 4.0  # how far from the prior's mean to look
-FOLDS: list[Any] = [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})]  # what ``folds`` may be
+FOLDS: list[Any] = [TWO_OR_MORE, StrOptions({"auto"})]  # what ``folds`` may be
 USUAL_FOLDS, MANY_FOLDS = 3, 10
 FEW = 300  # images; of more, a model of two thirds is nearly as good, and many models would take long
 

@@ -9,12 +9,9 @@ training images and their targets :math:`T \in \{-1, 1\}^{n \times C}`,
           r = 1 - \tfrac{\lambda}{n} \mathrm{tr}(K + \lambda I)^{-1},
 
 :math:`\lambda` a share ``NOISE`` of the mean of K's diagonal, and the statistic is the energy
-:math:`-\ln \sum_c \exp(a\, s_c(x))`, a = ``SHARPNESS``.  Both were tried first; of 2 and 5, a hardly matters.  r makes
-scores of fewer images, which are left out of a model, comparable with those of all.  Cost: n³/3, so that at most
-``MOST`` images have a say.
+:math:`-\ln \sum_c \exp(a\, s_c(x))`, a = ``SHARPNESS``.  r makes scores of models of fewer images comparable with those
+of the model of all.  Cost: n³/3, so that at most ``MOST`` images have a say.
 """
-
-from __future__ import annotations
 
 import numpy as np
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Probabilities of a Gaussian process from its training images, left out in closed form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

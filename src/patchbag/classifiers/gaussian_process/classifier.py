@@ -12,8 +12,7 @@ given 1/15.  What is computed, and where:
   (class by class: scikit-learn's ``OneVsRestClassifier`` around this one);
 * probability of a class: by the posteriors of training images that are left out, in closed form
   (:mod:`~patchbag.classifiers.confidence.temperature`), or membership (one against the rest, §7; or that its soft label
-  is the largest).  Regression on targets ±1 is right about the order of the classes and wrong about its doubt: on
-  Scene-15 with a Fisher kernel and 10 labels per class, 69 % are right and the largest soft label is so with 35 %;
+  is the largest).  Regression on targets ±1 is right about the order of the classes and far from sure enough of it;
 * the probit likelihood in place of Gaussian noise: laplace; thousands of images: inducing images, nystroem, on which
   alone the weights are then learned.
 
@@ -26,8 +25,6 @@ the training images is used, exact for normalised kernels.
 
 The paper's "noise model variance sigma = 1e-5" may be σ or σ²; here ``noise`` is σ².
 """
-
-from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY

@@ -40,8 +40,6 @@ respect to alpha: jointly over C classes the trace term is multiplied by C, and 
 component by alpha_i.  "sigma is the noise model variance" (eq. 2) should say sigma².  The paper fixes the noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -9,8 +9,6 @@ LAPACK works on half of the matrix; the GPU on all of it, in float64 (an H200 ha
 of nearly singular kernels needs its digits).  Matrices below ``DEVICE_SIZE`` stay on the host, where they are as fast.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a trained Gaussian process consists of, and how its parts fit together: for model files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

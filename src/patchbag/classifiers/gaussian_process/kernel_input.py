@@ -6,8 +6,6 @@ kernels, the length scale of repaired distances, and the mean kernel of an image
 without it.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -17,8 +17,6 @@ repaired kernel of new images is then the inner product in the space of the repa
 :mod:`patchbag.similarity.definite`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

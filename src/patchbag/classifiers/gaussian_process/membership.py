@@ -16,8 +16,6 @@ as the soft labels do.  All C integrals share the product over classes, so they 
 trapezoidal rule, which converges geometrically for an analytic integrand that vanishes at both ends.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 

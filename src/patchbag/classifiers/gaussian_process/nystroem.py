@@ -24,8 +24,6 @@ m²)). The error is reported, not hidden: ``trace_error`` is tr(K - Q) / tr(K), 
 the inducing images do not explain, exact for all n images.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

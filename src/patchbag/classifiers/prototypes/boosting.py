@@ -24,8 +24,6 @@ is above the largest leverage known.  Other losses solve all k² again.  Cost pe
 few solves, and one pass over m numbers.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -23,8 +23,8 @@ Edges, the votes times what they should be:
 **Slip.**  (4.13) has :math:`y_{ic} y_{jc}` itself, which is 1, -1/(C-1) or 1/(C-1)².  Then (4.18) is not the zero of
 (A.2), the risk may rise, and theorem 2, whose proof has weak classifiers with values -1, 0 and 1, does not hold; the
 exact zero, on the other hand, is (C-1)² times as large for prototypes outside of the class, which are then all that the
-largest δ ever chooses (Gist of 8 categories, θ = 0.2: 38 % right, against 78 % with signs).  So a class is learned
-against the others by signs, as two classes are, and the class vectors weigh the votes (4.10).
+largest δ ever chooses.  So a class is learned against the others by signs, as two classes are, and the class vectors
+weigh the votes (4.10).
 
 A ``"typical"`` σ is the root of the mean squared distance to the k-th neighbour: 0.25 in the thesis, whose vectors
 have a scale that it does not give.
@@ -32,8 +32,6 @@ have a scale that it does not give.
 The thesis' adaptive σ leaves the k-th neighbour 0.78 of the largest vote, hardly less than the k-NN kernel does;
 ``"sharp"`` leaves it 1/e, which tells where few prototypes are kept and the k-th of them is far.
 """
-
-from __future__ import annotations
 
 import numpy as np
 from scipy import sparse

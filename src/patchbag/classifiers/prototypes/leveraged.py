@@ -8,16 +8,16 @@ rule.  What both classifiers share is here: the number of rounds and calibration
 
 **Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
 gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).  A share of
-few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then classes
-of ``SCARCE`` images, the median, or less vote alike: leverages of so few cost 1 to 20 points (COREL-1000, Caltech-101).
+few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then, where
+the median class has ``SCARCE`` images or fewer, all vote alike: leverages learned from so few do harm.
 
-**Probabilities.**  Scores have no unit of their own, and it changes with the images: where each class has one, nothing
-can be leveraged and every vote counts 1.  So they are divided by how much all that vote could say (``Panel.mass``), and
-half the mean difference of own and other classes of left-out images: about ±1.  The rest does
-:mod:`~patchbag.classifiers.confidence.temperature`.  Of many classes with two or three images each, the nearest
-prototypes hold but a few, which vote in the model of all images for twice as many of the image's class as in one of
-half of them.  Where nothing is leveraged, a training image's scores of other classes are those of a new one, so that
-the models can be compared by them: the unit is such that they vary as those of left-out images do.
+**Probabilities.**  Scores have no unit of their own: where each class has one image, nothing can be leveraged and
+every vote counts 1.  So scores are divided by the largest sum of votes (``Panel.mass``) and by half the mean difference
+between own and other classes of left-out images, which makes them about ±1;
+:mod:`~patchbag.classifiers.confidence.temperature` does the rest.  With two or three images per class, a model of all
+images has up to twice as many votes for the right class as a model of half of them.  Where nothing is leveraged, the
+scores of a training image for other classes are like those of a new one, so the unit is chosen such that they vary as
+those of left-out images do.
 
 **Images unlike all others.**  The nearest prototypes vote however far they are, and may agree.  So typicality does not
 look at the votes, but at a linear discriminant of the prototypes (:mod:`~patchbag.classifiers.confidence.ties`) and the
@@ -28,8 +28,6 @@ Several ``n_neighbors`` give one classifier each, whose scores are added (figure
 the T images whose coefficients have the largest sum are kept for all of them: T rounds of each would keep more images,
 or less good ones.  Where no prototype at all is worth a vote (two images of two classes), all of them vote alike.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
@@ -116,7 +114,6 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         "norms_": floats("C", finite=False),
         "ties_": floats("P + 1", "C", optional=True),
     }
-    ties_: np.ndarray | None = None  # models of version 0.1 have none
 
     def _leverage(
         self, votes: sparse.csc_array, codes: np.ndarray, n_classes: int, rounds: int, order: np.ndarray
@@ -179,7 +176,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.labels_ = codes[self.prototypes_]
         gram = self._gram(X, self.prototypes_)
         self.norms_ = mean_norms(gram, self.labels_, n_classes, spread)
-        self.ties_ = None if told is None else tie_weights(gram, self.labels_, n_classes)
+        self.ties_: np.ndarray | None = None if told is None else tie_weights(gram, self.labels_, n_classes)
         self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
         self.neighbors_ = [int(k) for k, _, _ in voters]
         self.coefficients_ = np.stack([coefficients[self.prototypes_] for _, coefficients, _ in voters])

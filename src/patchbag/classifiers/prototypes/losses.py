@@ -36,8 +36,6 @@ class c are 1, -1/(C-1) and 1/(C-1)², and this is the zero for two classes only
 where 1 - w(1 - e) is right (B.15 is).  (B.10) lacks "= 0".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

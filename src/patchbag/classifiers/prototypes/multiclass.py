@@ -9,8 +9,6 @@ The edge of an example averages its edges for all classes (5.14), which makes on
 **Cost.**  See :mod:`~patchbag.classifiers.prototypes.boosting`.  The vote is one search among the prototypes kept.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import sparse
 

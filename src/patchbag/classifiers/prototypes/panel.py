@@ -7,8 +7,6 @@ A panel is made once from what was learned, so that an index of a search is buil
 Cost: one search per neighbourhood, and k times C additions per image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 

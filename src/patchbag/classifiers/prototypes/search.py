@@ -8,8 +8,6 @@ training images, and the nearest are the most similar ones.  A search that is ap
 and ``own`` is then not always among those of an image: the farthest is left out in its place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -35,15 +33,15 @@ def smallest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(found, order, axis=1), np.take_along_axis(columns, order, axis=1)
 
 
+@estimator
 class MetricSearch(BaseEstimator):
     """All distances under a metric of :data:`~patchbag.similarity.histograms.distances.DISTANCES`, block by block."""
+
+    metric: str = parameter(default="manhattan")
 
     _stored: ClassVar[dict[str, Declared]] = {
         "references_": floats("n", "d"),
     }
-
-    def __init__(self, metric: str = "manhattan") -> None:
-        self.metric = metric
 
     def fit(self, X: np.ndarray, y: Any = None) -> Self:
         self.references_ = X

@@ -11,8 +11,6 @@ zero after τ rounds is at most :math:`e^{-2\eta\gamma^2\tau}`.
 **Cost.**  C times that of :mod:`~patchbag.classifiers.prototypes.multiclass`, in training and in the vote.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import sparse
 

@@ -4,8 +4,6 @@
 Both functions take a classifier on its rows, or a whole pipeline or ``Categorizer`` on images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

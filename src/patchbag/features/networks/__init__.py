@@ -7,8 +7,6 @@ which two networks have in common if they are the same, and ``run(images)``: ima
 each (n, channels, h, w), (n, tokens, channels) or (n, channels).
 """
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from typing import Any, Protocol

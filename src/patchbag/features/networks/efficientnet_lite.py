@@ -31,8 +31,6 @@ Outputs, for EfficientNet-Lite2 and images of 320 × 320:
 ========  =============  =============================================================================================
 """
 
-from __future__ import annotations
-
 import hashlib
 from importlib.util import find_spec
 from math import ceil

@@ -13,8 +13,6 @@ A session runs on one thread and may be called from several at a time: images ar
 same bits whatever the number of workers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from typing import Any

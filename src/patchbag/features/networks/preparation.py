@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Images as a network takes them: squashed to a square, normalized."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

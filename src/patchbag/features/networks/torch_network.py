@@ -6,8 +6,6 @@ other, what it returns counts: a tensor, or several in a dictionary, list or tup
 normalization.  The module is put into evaluation mode and runs where its weights are.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

@@ -7,8 +7,6 @@ elements (8 bytes) and their bytes.  A pickle is a program; here it may name thr
 ``torch._utils._rebuild_tensor_v2``, which becomes a view of a storage, and the types of storages in :data:`STORAGES`.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections import OrderedDict

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ask me: a question, an answer, the next question."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException

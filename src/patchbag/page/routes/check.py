@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Check and search."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
@@ -11,8 +9,9 @@ from pydantic import BaseModel
 
 from patchbag.page import decoder, schemas
 from patchbag.page.finder import BY
+from patchbag.page.journal import Change
 from patchbag.page.routes.labels import Ids, Images, images_text
-from patchbag.page.routes.requests import Reply, ThePage, Who, check_ids
+from patchbag.page.routes.requests import Reply, ThePage, Who, changed, check_ids
 
 router = APIRouter(tags=["check and search"])
 Limit = Annotated[int, Query(ge=1, le=10_000)]
@@ -33,13 +32,12 @@ def errors(page: ThePage, limit: Limit = 100) -> Reply:
 
 @router.post("/check/confirm", response_model=schemas.Changed)
 def confirm(page: ThePage, who: Who, images: Images) -> Reply:
-    """The labels of these images are right, whatever the model thinks; it is not said again of them."""
+    """The labels of these images are right, whatever the model thinks; they are not listed again."""
     album = page.album
     with album.editing():
         right = {i: int(album.label[i]) for i in check_ids(page, images.ids) if album.label[i] >= 0}
-        changes = [("kept", i, album.kept.get(i), c) for i, c in right.items() if album.kept.get(i) != c]
-        action = album.change(who, f"keep the label of {images_text(len(changes))}", changes)
-        return Reply({"version": album.version, "changed": len(changes), "action": action, "label": None})
+        changes: list[Change] = [("kept", i, album.kept.get(i), c) for i, c in right.items() if album.kept.get(i) != c]
+        return changed(page, who, f"keep the label of {images_text(len(changes))}", changes, len(changes))
 
 
 @router.get("/check/confusions", response_model=schemas.Confusions)
@@ -89,8 +87,7 @@ def keep_one(page: ThePage, who: Who, keep: Keep) -> Reply:
         others = [change for change in album.unsay(ids) if change[1][1] != who]
         mine = {i: album.votes.get(i, {}).get(who) for i in ids}
         changes = [*others, *(("vote", (i, who), before, (None, at)) for i, before in mine.items())]
-        action = album.change(who, f"set {images_text(len(ids))} aside as copies", changes)
-        return Reply({"version": album.version, "changed": len(ids), "action": action, "label": None})
+        return changed(page, who, f"set {images_text(len(ids))} aside as copies", changes, len(ids))
 
 
 def _crop(left: Share = None, top_: Share = None, right: Share = None, bottom: Share = None) -> list[float] | None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The gallery: which images, what is known of them, and their pictures."""
 
-from __future__ import annotations
-
 import base64
 from typing import Annotated, Literal
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Labels of one image or many, and classes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException
@@ -10,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from patchbag.page import classes as editing
 from patchbag.page import schemas
-from patchbag.page.routes.requests import Reply, ThePage, Who, check_class, check_ids
+from patchbag.page.routes.requests import Reply, ThePage, Who, changed, check_class, check_ids
 
 router = APIRouter(tags=["labels"])
 Ids = Annotated[list[int], Field(min_length=1, max_length=1_000_000)]
@@ -71,8 +69,7 @@ def label_images(page: ThePage, who: Who, label: Label) -> Reply:
             said = album.say(who, ((i, number) for i in ids))
             name = label.name if changes else album.classes[number]["name"]
             text = f"label {images_text(len(ids))} {name!r}"
-        action = album.change(who, text, [*changes, *said])
-        return Reply({"version": album.version, "changed": len(said), "action": action, "label": number})
+        return changed(page, who, text, [*changes, *said], len(said), number)
 
 
 @router.post("/labels/accept", response_model=schemas.Changed)
@@ -83,19 +80,16 @@ def accept(page: ThePage, who: Who, images: Images) -> Reply:
     with album.editing():
         best = {i: int(found.best[i]) for i in ids if found is not None and i < len(found.best)}
         said = album.say(who, ((i, c) for i, c in best.items() if c in album.classes))
-        action = album.change(who, f"accept the class of {images_text(len(said))}", said)
-        return Reply({"version": album.version, "changed": len(said), "action": action, "label": None})
+        return changed(page, who, f"accept the class of {images_text(len(said))}", said, len(said))
 
 
 @router.post("/skip", response_model=schemas.Changed)
 def skip(page: ThePage, who: Who, images: Images) -> Reply:
     """Do not ask for these images again."""
-    album = page.album
     ids = check_ids(page, images.ids)
-    with album.editing():
-        said = album.say(who, ((i, None) for i in ids))
-        action = album.change(who, f"skip {images_text(len(ids))}", said)
-        return Reply({"version": album.version, "changed": len(said), "action": action, "label": None})
+    with page.album.editing():
+        said = page.album.say(who, ((i, None) for i in ids))
+        return changed(page, who, f"skip {images_text(len(ids))}", said, len(said))
 
 
 def _classes(page: ThePage) -> dict[str, Any]:

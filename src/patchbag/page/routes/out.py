@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Why, the map, and everything that goes out or comes in."""
 
-from __future__ import annotations
-
 import json
 from typing import Literal
 

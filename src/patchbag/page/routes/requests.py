@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What requests have in common: the page they are for, the person who sends them, replies."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -10,6 +8,7 @@ from urllib.parse import unquote
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import Response
 
+from patchbag.page.journal import Change
 from patchbag.page.session import Page
 
 PERSON = "patchbag_person"
@@ -41,6 +40,12 @@ class Reply(Response):
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode()
+
+
+def changed(page: Page, who: str, text: str, changes: list[Change], number: int, label: int | None = None) -> Reply:
+    """Make changes as one action of a person, and answer how many images it changed; ``label`` is what they got."""
+    action = page.album.change(who, text, changes)
+    return Reply({"version": page.album.version, "changed": number, "action": action, "label": label})
 
 
 def check_ids(page: Page, ids: list[int]) -> list[int]:

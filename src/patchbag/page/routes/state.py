@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """State, live events, history, undo and redo."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from urllib.parse import quote
 

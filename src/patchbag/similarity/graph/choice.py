@@ -19,8 +19,6 @@ who was asked, not how many images a class has, and a class with ten labels must
 prior ln sharpness ~ N(``LOG_SHARPNESS``, spread²) keeps it from that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ the vectors.  Where classes cut through clusters the graph misleads and the plai
 the weight w are chosen by the labels given to ``fit`` (see ``choice``).  Without labels they are 0.95 and 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -16,7 +14,7 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, SHARE, estimator, parameter
 from patchbag.similarity.base import Kernel
 from patchbag.similarity.graph.choice import ALPHAS, MIXES, choose_diffusion, known_labels
 from patchbag.similarity.graph.diffusion import DiffusionBasis
@@ -47,7 +45,7 @@ class DiffusionKernel(Kernel):
     """
 
     alpha: float | str = parameter(Interval(Real, 0, 1, closed="left"), StrOptions({"auto"}), default="auto")
-    mix: float | str = parameter(Interval(Real, 0, 1, closed="both"), StrOptions({"auto"}), default="auto")
+    mix: float | str = parameter(SHARE, StrOptions({"auto"}), default="auto")
     _: KW_ONLY
     n_neighbors: int = parameter(ONE_OR_MORE, default=20)
     n_eigenvectors: int = parameter(ONE_OR_MORE, default=300)

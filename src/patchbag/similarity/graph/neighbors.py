@@ -16,8 +16,6 @@ therefore taken off before neighbours are chosen (cross-domain similarity local 
 cosine; a second pass over all pairs finds almost the same.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -9,8 +9,6 @@ of 1, one per component, would be the worst case.  An image without neighbours i
 Cost: about 2 m products of W with a vector and n m² operations for m eigenvectors.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components

@@ -18,11 +18,9 @@ where p = u or, if symmetric, either is u (also if all three are the same).
 Words that p and u both lack add a constant whatever ω, and are left out: there q counts as zero, for a user's function
 too.  "The same" means within 1e-9 in the sum of differences, 1e-6 where any of the three is float32.
 
-Cost: V divisions a pair and step, about ten steps ("kl", "bhattacharyya"); 40 calls a block of pairs for a user's
-function.
+Cost: V divisions per pair and step, about ten steps ("kl", "bhattacharyya"); 40 calls per block of pairs for a
+user's function.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY

@@ -16,8 +16,6 @@ in parallel over the rows; a logarithm of a product of 16 factors replaces 16 lo
 for numbers below 10¹⁹ cannot overflow.  Cost: n · m · V.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

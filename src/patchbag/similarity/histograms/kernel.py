@@ -24,18 +24,15 @@ all three.
 Cost: n·m·V; Bhattacharyya is one matrix product, the others a Numba kernel over tiles of 64 columns, in parallel.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from patchbag.parameters import POSITIVE, estimator, parameter
+from patchbag.parameters import POSITIVE, TWO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import HistogramSimilarity, map_rows
 from patchbag.storage.declared import Declared, real
@@ -126,7 +123,7 @@ class HistogramKernel(HistogramSimilarity):
     _: KW_ONLY
     exponential: bool = parameter("boolean", default=False)
     gamma: float | None = parameter(POSITIVE, None, default=None)
-    gamma_samples: int = parameter(Interval(Integral, 2, None, closed="left"), default=512)
+    gamma_samples: int = parameter(TWO_OR_MORE, default=512)
     random_state: Any = parameter("random_state", default=None)
 
     _stored: ClassVar[dict[str, Declared]] = {

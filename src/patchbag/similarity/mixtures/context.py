@@ -20,16 +20,14 @@ how well p and u answer component i of q (``matching.answers_of``), ``blend.best
 with ``iterations``, by a few EM steps from ω = 1/2 (6.16, 6.17): early stopping, which the thesis tunes between 1 and
 5.  Stopped early, cs(q, q) is below 1.
 
-Cost a pair: two cross-entropies of K components (8·K·D flops in BLAS) and 2·K divisions an iteration.  Memory beyond
-the result: 4·K·(D + 1) numbers a reference, and blocks of 64 MB.  On a GPU the same runs through the Array API, one to
-one (``dense``).  ``histograms.context`` has the same similarity of word histograms.
+Cost per pair: two cross-entropies of K components (8·K·D flops in BLAS) and 2·K divisions per iteration.  Memory beyond
+the result: 4·K·(D + 1) numbers per reference, and blocks of 64 MB.  On a GPU the same runs through the Array API, one
+to one (``dense``).  ``histograms.context`` has the same similarity of word histograms.
 
 Slip.  As printed, (6.16) normalises over p_j and u_j for each j apart, so that the γ's of component i sum to more than
 one when several j answer; the sums over j belong into the denominator.  One-to-one, there is a single j and no
 difference.
 """
-
-from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial

@@ -6,8 +6,6 @@ products (5.15-5.25) and passes over all pairs, a component at a time (6.13-6.17
 shares and slopes float64.  Memory: ``NUMBERS`` affinities, twice, for blocks of images.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

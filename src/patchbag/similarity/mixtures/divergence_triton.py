@@ -6,8 +6,6 @@ image once and writes what it brings to the matrix product, as two parts of TF32
 Differential entropies are taken in the frame of the references, so that float32 keeps their digits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

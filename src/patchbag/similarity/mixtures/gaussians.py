@@ -31,8 +31,6 @@ Axes: ``(..., R, D)`` with ``(..., C, D)`` gives ``(..., R, C)``; leading axes a
 say).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -16,25 +16,22 @@ Between mixtures neither has a closed form.  The estimates on offer (liu2010, ch
 γ is by default the inverse of the mean SKL of a subset of the references (§4.3.1).
 
 Definiteness.  The one-to-one PPK is positive semidefinite (a sum of products of kernels); KLK is not in general, and at
-small relevance factors far from it (least eigenvalue -1.9 on Scene-15 at τ = 10), nor is the matched PPK: an SVM needs
-``DefiniteKernel`` between, a linear classifier on rows of similarities (the papers' way) does not.
+small relevance factors far from it, nor is the matched PPK: an SVM needs ``DefiniteKernel`` between, a linear
+classifier on rows of similarities (the papers' way) does not.
 
 Deviation: a matched PPK, which the thesis only suggests, is averaged over both directions to be symmetric.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from patchbag.device import follow, like, to_host
 from patchbag.mixture.adaptation import Mixtures
-from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, TWO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.similarity.base import MixtureSimilarity
 from patchbag.similarity.mixtures import matching as pairs
@@ -167,7 +164,7 @@ class MixtureKernel(MixtureSimilarity):
     matching: str = parameter(StrOptions({*PRODUCT_MATCHINGS, *DIVERGENCE_MATCHINGS}), default="one-to-one")
     rho: float = parameter(POSITIVE, default=0.5)
     gamma: float | None = parameter(POSITIVE, None, default=None)
-    gamma_samples: int | None = parameter(Interval(Integral, 2, None, closed="left"), None, default=None)
+    gamma_samples: int | None = parameter(TWO_OR_MORE, None, default=None)
     normalize: bool = parameter("boolean", default=False)
     n_samples: int = parameter(ONE_OR_MORE, default=1000)
     precision: str = parameter(StrOptions({"float32", "float64"}), default="float32")

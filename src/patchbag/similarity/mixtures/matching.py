@@ -21,14 +21,12 @@ matched PPK             Σ αi β_π(i) K^ρ(pi, q_π(i))                    π 
 and the mixtures of references (5.15-5.25) and contextual similarities (6.13-6.17) of the neighbouring modules.  Two
 more estimates of KL(p‖q), from points, are in ``point_estimates``.
 
-Cost a pair with K components in D dimensions: 4·K²·D flops in BLAS for cross-entropies (K·D one-to-one), about 8·K²·D
+Cost per pair with K components in D dimensions: 4·K²·D flops in BLAS for cross-entropies (K·D one-to-one), about 8·K²·D
 for product kernels.
 
 Slips in the text.  For ρ ≤ 1, (4.11) is a *lower* bound of the kernel (Jensen; the thesis says upper), and upper for ρ
 ≥ 1.  A component of weight zero counts with weight ``WEIGHT_FLOOR`` where its logarithm is needed.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial

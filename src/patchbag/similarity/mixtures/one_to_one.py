@@ -16,13 +16,11 @@ tiles of 32 × 64 images (see ``gaussians``), summed over components in float64.
 are prepared at most 2^26 numbers at a time, and blocks of images compared with them on the workers of the context:
 memory beyond the result stays below 500 MB.
 
-Cost a pair: 8·K·D flops in BLAS for SKL, about 8·K·D for PPK; the slower estimates of ``matching`` cost K times as
+Cost per pair: 8·K·D flops in BLAS for SKL, about 8·K·D for PPK; the slower estimates of ``matching`` cost K times as
 much.
 
 Deviation: weights of zero enter logarithms as 1e-10.
 """
-
-from __future__ import annotations
 
 from functools import partial
 from typing import Any

@@ -8,10 +8,8 @@ Every mixture's points come from the same standard normal draws and the same qua
 that a pair's divergence depends on the seed alone and not on which other mixtures were given with it, and so that
 divergences of p from different q's can be compared.
 
-Cost a pair with K components in D dimensions: K densities at 2·D·K, or ``n_samples``, points.
+Cost per pair with K components in D dimensions: K densities at 2·D·K, or ``n_samples``, points.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial

@@ -11,8 +11,6 @@ Everything is float32, in coordinates in which the references of a component are
 of variances whose products of four leave its range (``SPREAD``) are left to the twin.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -22,7 +22,7 @@ Let :math:`\pi_i` be the weights of q and :math:`a_{ik}` how well reference k an
 * ``"sampling"``: as "kl" with the image's own descriptors in place of its model (5.9, 5.10): i runs over descriptors,
   :math:`a_{tk} = p_k(x_t)`, :math:`\pi_t = 1/T`.
 
-So every variant is a multiplicative update with one matrix of affinities an image: two matrix-vector products an
+So every variant is a multiplicative update with one matrix of affinities per image: two matrix-vector products per
 iteration.
 
 Early stopping.  Weights start equal.  At convergence only near-perfect matches of components survive, so EM stops after
@@ -31,19 +31,16 @@ itself among the references, as all training images are: converged, its own weig
 
 Deviation.  After three steps a training image's own weight is still near one where components are many, and no test
 image has such a weight; ``fit_transform`` therefore leaves each training image out of its own references by default.
-``leave_out_self=False`` follows the thesis to the letter; ``transform`` always uses all references.  The recipes
-``mom-kl`` and ``mom-ppk`` go another way: one iteration, nothing left out, square roots of the weights, standardised,
-least squares (82.6 % and 85.1 % on Scene-15, ten splits).
+``leave_out_self=False`` follows the thesis to the letter; ``transform`` always uses all references.  With one iteration
+nothing need be left out, if the square roots of the weights are standardised for a classifier.
 
 On a GPU the same runs through the Array API (``dense``), one to one.
 
 Matching is one-to-one by default; ``"all"`` sums over all components of a reference (slower by their number).
 
-Cost for n images, R references, K components in D dimensions: 4·n·R·K·D flops in BLAS ("kl"), then 2·n·R·K a
+Cost for n images, R references, K components in D dimensions: 4·n·R·K·D flops in BLAS ("kl"), then 2·n·R·K per
 half-iteration.  Memory: blocks of images, 64 MB of affinities at a time.
 """
-
-from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial

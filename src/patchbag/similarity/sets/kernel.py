@@ -25,8 +25,6 @@ could be brought to unit length: it is an error with ``normalize=True``.
 Cost: O(T_X T_Z d) per pair as matrix products, and cubic for the matching: for comparisons, not for large data.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY
 from functools import partial

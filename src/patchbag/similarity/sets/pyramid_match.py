@@ -19,7 +19,7 @@ Mercer property and are not offered.)
 ``normalize`` divides by the root of the self-matches, so that large bags do not match everything.  A self-match is
 all at the finest level; if that is so fine that hardly any features of different images meet there, the normalised
 kernel is close to the identity and nothing can be learned from it; if it is so coarse that everything meets, neither.
-How fine is right depends on the features (figures for Caltech-101 are in ``recipes.pyramid_match``).
+How fine is right depends on the features.
 
 Each match of two features in a bin of diagonal d_i is at most d_i long, so Σ d_i (I_i - I_{i-1}) bounds from above
 the cost of the optimal partial matching; with random shifts its expectation is within O(d log D) of it.
@@ -28,8 +28,6 @@ Cost: linear in the number of features to build; the Gram matrix of n bags costs
 
 The text says a kernel is Mercer "as long as w_i >= w_{i+1}"; the last weight must not be negative either.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
@@ -42,7 +40,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from threadpoolctl import threadpool_limits
 
 from patchbag.bags import Bags
-from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, estimator, parameter
+from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, TWO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state, parallel_map
 from patchbag.similarity.base import BagKernel, map_rows
 from patchbag.similarity.sets.bin_index import BinIndex, Histograms
@@ -179,7 +177,7 @@ class PyramidMatchKernel(IntersectionKernel):
     n_levels: int = parameter(Interval(Integral, 1, MAX_LEVELS, closed="both"), default=5)
     n_shifts: int = parameter(ONE_OR_MORE, default=4)
     weights: Any = parameter("array-like", None, default=None)
-    n_branches: int = parameter(Interval(Integral, 2, None, closed="left"), default=10)
+    n_branches: int = parameter(TWO_OR_MORE, default=10)
     max_samples: int = parameter(ONE_OR_MORE, default=100_000)
     position_weight: float | None = parameter(NOT_NEGATIVE, None, default=None)
     normalize: bool = parameter("boolean", default=True)

@@ -11,14 +11,12 @@ which is the pyramid match with weights 2^-(L-l), summed by parts.  I_l counts t
 same cell. The coefficients sum to one, so the self-match of a bag is its number of features.  Cells are placed
 without a shift, as the centre of the image means something.
 
-The vocabulary is learned by k-means on sampled features, or given.  Cost: O(m K d) a bag for the words, O(m L) for the
-cells; the Gram matrix is the intersection of sparse histograms of pyramid_match.
+The vocabulary is learned by k-means on sampled features, or given.  Cost: O(m K d) per bag for the words, O(m L) for
+the cells; the Gram matrix is the intersection of sparse histograms of pyramid_match.
 
 Positions are (x, y) in [0, 1]; a bag without them is an error unless ``n_levels`` is 1, when the kernel is that of a
 bag of words.
 """
-
-from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial
