@@ -7,9 +7,11 @@ Then, of its columns of tiles every third one tests and the others train: what t
 and shapes of a scene, not its pixels.
 """
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
@@ -102,6 +104,15 @@ def cut_tiles(folder: Path) -> list[Path]:
                 image.crop((x, y, x + TILE, y + TILE)).save(target)
                 written.append(target)
     return sorted(written, key=lambda path: (path.parts[-3] == "test", path.parent.name, path.name))
+
+
+def cut_unsorted(folder: Path) -> None:
+    """Write the tiles of all photographs side by side, under numbers that do not tell which is which; for the page."""
+    with TemporaryDirectory() as scratch:
+        tiles = cut_tiles(Path(scratch))
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, place in enumerate(np.random.RandomState(0).permutation(len(tiles))):
+            shutil.copyfile(tiles[place], folder / f"{number:04d}.png")
 
 
 def check_own(output: Path) -> None:

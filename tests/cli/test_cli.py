@@ -491,6 +491,13 @@ def test_a_folder_where_everything_is_broken_says_so(monkeypatch, capsys, tmp_pa
     assert "left out 2 of 2" in text and "fewer than two classes" in text
 
 
+def test_what_the_makefile_runs_for_the_page_is_there(tmp_path):
+    code = re.search(r'python -c "(.*)"', (Path(__file__).parents[2] / "Makefile").read_text())[1]
+    assert "'patchbag-demo/unsorted'" in code
+    exec(code.replace("'patchbag-demo/unsorted'", repr(str(tmp_path / "unsorted"))), {})
+    assert len(list((tmp_path / "unsorted").glob("*.png"))) > 400
+
+
 def test_demo_runs_the_whole_path(tmp_path):
     mine = [tmp_path / "demo" / "tiles" / part for part in ("train/mine/a.png", "test/cat/b.png", "c.png", "train/d")]
     for path in mine:
