@@ -399,8 +399,23 @@ def test_three_images_per_class_vote_alike_where_so_many_are_to_be_kept(model):
     knn = model(5, rounds=1.0, chooser="equal", random_state=0).fit(X, y)
     queries, _ = blobs(50, 1)
     np.testing.assert_allclose(scarce.predict_proba(queries), knn.predict_proba(queries))
-    X, y = blobs(12, 0)
+    X, y = blobs(33, 0)
     assert len(np.unique(scarce.fit(X, y).coefficients_)) > 1
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_of_few_images_the_left_out_ones_say_whether_all_vote_alike(model, monkeypatch):
+    def wide(seed, per_class):  # 200 dimensions of noise, in which boosting finds what is not there
+        rng, y = np.random.default_rng(seed), np.tile(np.arange(4), per_class)
+        return np.eye(200)[y] + 0.25 * rng.normal(size=(len(y), 200)), y
+
+    right, alike = {}, []
+    for few in (0, leveraged.FEW):
+        monkeypatch.setattr(leveraged, "FEW", few)
+        fitted = [model((5, 10), least=25, rounds=0.5, random_state=0).fit(*wide(seed, 5)) for seed in range(6)]
+        right[few] = np.mean([one.score(*wide(100 + seed, 50)) for seed, one in enumerate(fitted)])
+        alike.append(sum(len(np.unique(np.abs(one.coefficients_))) == 1 for one in fitted))
+    assert right[leveraged.FEW] > right[0] + 0.01 and alike[0] == 0 < alike[1]
 
 
 def test_scores_are_in_units_of_all_that_could_be_said(data):

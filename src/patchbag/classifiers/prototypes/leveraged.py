@@ -9,7 +9,8 @@ rule.  What both classifiers share is here: the number of rounds and calibration
 **Rounds.**  T bounds the number of prototypes.  ``"auto"`` takes the smallest of ``SHARES`` of the training images that
 gives the highest accuracy on images that were left out (the thesis chooses θ by cross-validation, §4.3.2).  A share of
 few images is too few to vote: ``least`` keeps so many per class at the least, all where there are fewer.  Then, where
-the median class has ``SCARCE`` images or fewer, all vote alike: leverages learned from so few do harm.
+the median class has ``SCARCE`` images or fewer, all vote alike: leverages learned from so few do harm.  Up to ``FEW``
+they do on some images, such as Fisher vectors, and not on others: there left-out images choose that too.
 
 **Probabilities.**  Scores have no unit of their own: where each class has one image, nothing can be leveraged and
 every vote counts 1.  So scores are divided by the largest sum of votes (``Panel.mass``) and by half the mean difference
@@ -31,6 +32,7 @@ or less good ones.  Where no prototype at all is worth a vote (two images of two
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
+from itertools import groupby
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -41,10 +43,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
+from patchbag.classifiers.confidence.class_means import mean_norms
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import FOLDS, fit_temperature, left_out_folds, undeserved
-from patchbag.classifiers.confidence.ties import looseness, tie_weights
+from patchbag.classifiers.confidence.ties import tie_weights
 from patchbag.classifiers.prototypes.boosting import CHOOSERS, Boosted
 from patchbag.classifiers.prototypes.edges import (
     KERNELS,
@@ -57,6 +59,7 @@ from patchbag.classifiers.prototypes.edges import (
 from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.panel import Panel, Voter, voting
 from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
+from patchbag.classifiers.prototypes.strangeness import class_scatter, gram_matrix, strangeness
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE
@@ -64,8 +67,11 @@ from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MOR
 from patchbag.runtime import check_random_state
 from patchbag.storage.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 
-SCARCE = 3
+SCARCE, FEW = 3, 10
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+
+
+Candidates = Sequence[tuple[str, float]]  # how leverages are found, and rounds
 
 
 class _Trained(NamedTuple):
@@ -144,37 +150,20 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             raise ValueError(f"similarities to the training images make a square matrix, got {X.shape}")
         if self.folds is None and isinstance(self.rounds, str):
             raise ValueError('rounds="auto" are chosen on images that are left out: folds must be a number')
-        n_classes, m = len(self.classes_), len(X)
-        self._chooser = "equal" if self.least and np.median(np.bincount(codes)) <= SCARCE else self.chooser
-        candidates = SHARES if isinstance(self.rounds, str) else (self.rounds,)
+        n_classes = len(self.classes_)
+        shares = SHARES if isinstance(self.rounds, str) else (self.rounds,)
+        candidates = [(chooser, share) for chooser in self._choosers(codes) for share in shares]
         random = check_random_state(self.random_state)
         folds = [] if self.folds is None else left_out_folds(codes, self.folds, random)
-        shown = np.full((len(candidates), m, n_classes), np.nan)
-        strange = np.zeros((len(candidates), 2, m))
         pairs, metric = all_pairs(X, self.metric, self.search) if folds else (X, self.metric)
-        spread = self._scatter(X, codes)
-        for train, test in folds:
-            known, part = np.unique(codes[train], return_inverse=True)
-            if len(known) < 2:
-                continue
-            rows, queries = (pairs[np.ix_(a, train)] if is_similarity(metric) else X[a] for a in (train, test))
-            trained = self._train(rows, part, candidates, random, metric)
-            references, y = np.arange(len(train)) if is_similarity(metric) else rows, class_vectors(part, len(known))
-            for number, share in enumerate(candidates):
-                voters = self._voters(trained, part, share)
-                panel = Panel(references, y, voters, self._kernel, metric, self.search)
-                shown[number][np.ix_(test, known)] = panel.scores(queries) / panel.mass
-                kept = train[voting(voters)]
-                gram = self._gram(X, kept)
-                norms = mean_norms(gram, codes[kept], n_classes, spread)
-                ties = tie_weights(gram, np.searchsorted(known, codes[kept]), len(known))
-                strange[number][:, test] = self._strange(X[test], X, kept, codes[kept], norms, ties)
+        spread = class_scatter(X, codes, n_classes, self._on_similarities())
+        shown, strange = self._leave_out(X, pairs, metric, codes, folds, candidates, random, spread)
         told = self._choose(shown, strange, codes, candidates)
         trained = self._train(pairs, codes, (self.share_,), random, metric)
         voters = self._voters(trained, codes, self.share_)
         self.prototypes_ = voting(voters)
         self.labels_ = codes[self.prototypes_]
-        gram = self._gram(X, self.prototypes_)
+        gram = gram_matrix(X, self.prototypes_, self._on_similarities())
         self.norms_ = mean_norms(gram, self.labels_, n_classes, spread)
         self.ties_: np.ndarray | None = None if told is None else tie_weights(gram, self.labels_, n_classes)
         self.vectors_ = None if self._on_similarities() else X[self.prototypes_]
@@ -188,6 +177,41 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
             if self._chooser == "equal":
                 self.unit_ *= undeserved(self._class_scores(X), codes) / undeserved(told, codes)
         return self
+
+    def _choosers(self, codes: np.ndarray) -> list[str]:
+        """How leverages may be found: boosting, or "equal" where few images per class vote alike."""
+        typical = np.median(np.bincount(codes))
+        if not self.least or typical > FEW or (typical > SCARCE and self.folds is None):
+            return [self.chooser]
+        return ["equal"] if typical <= SCARCE else [self.chooser, "equal"]
+
+    def _leave_out(
+        self, X: np.ndarray, pairs: np.ndarray, metric: Any, codes: np.ndarray, folds: Any, candidates: Candidates,
+        random: Any, spread: float,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Scores (n, m, C), NaN for classes that were not known, and statistics (n, 2, m) of left-out images."""
+        n_classes, m, similar = len(self.classes_), len(X), self._on_similarities()
+        shown = np.full((len(candidates), m, n_classes), np.nan)
+        strange = np.zeros((len(candidates), 2, m))
+        for train, test in folds:
+            known, part = np.unique(codes[train], return_inverse=True)
+            if len(known) < 2:
+                continue
+            rows, queries = (pairs[np.ix_(a, train)] if is_similarity(metric) else X[a] for a in (train, test))
+            references, y = np.arange(len(train)) if is_similarity(metric) else rows, class_vectors(part, len(known))
+            for chooser, some in groupby(enumerate(candidates), lambda one: one[1][0]):
+                self._chooser = chooser
+                trained = self._train(rows, part, [share for _, share in candidates], random, metric)
+                for number, (_, share) in some:
+                    voters = self._voters(trained, part, share)
+                    panel = Panel(references, y, voters, self._kernel, metric, self.search)
+                    shown[number][np.ix_(test, known)] = panel.scores(queries) / panel.mass
+                    kept = train[voting(voters)]
+                    gram = gram_matrix(X, kept, similar)
+                    norms = mean_norms(gram, codes[kept], n_classes, spread)
+                    ties = tie_weights(gram, np.searchsorted(known, codes[kept]), len(known))
+                    strange[number][:, test] = strangeness(X[test], X, kept, codes[kept], norms, ties, similar)
+        return shown, strange
 
     def _rounds(self, share: float, codes: np.ndarray) -> int:
         if isinstance(share, Integral):
@@ -239,20 +263,21 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         ]
 
     def _choose(
-        self, shown: np.ndarray, strange: np.ndarray, codes: np.ndarray, candidates: tuple[float, ...]
+        self, shown: np.ndarray, strange: np.ndarray, codes: np.ndarray, candidates: Candidates
     ) -> np.ndarray | None:
-        """The smallest share with the highest accuracy on left-out images, and the temperature of its scores, which are
-        returned.
+        """The first candidate with the highest accuracy on left-out images, and the temperature of its scores, which
+        are returned.
         """
         rows = np.arange(len(codes))
-        self.share_, self.unit_, self.temperature_, self.left_out_ = candidates[-1], 1.0, 1.0, None
+        self._chooser, self.share_ = candidates[-1]
+        self.unit_, self.temperature_, self.left_out_ = 1.0, 1.0, None
         told = np.isfinite(shown[0][rows, codes])
         if not told.any():
             return None
         own = shown[:, rows, codes]
         right = np.sum(own[:, told] >= np.fmax.reduce(shown[:, told], axis=2), axis=1)
         best = int(np.argmax(right))
-        self.share_ = candidates[best]
+        self._chooser, self.share_ = candidates[best]
         others = (np.nansum(shown[best], axis=1) - own[best]) / (np.isfinite(shown[best]).sum(axis=1) - 1)
         unit = float(np.mean((own[best] - others)[told])) / 2
         self.unit_ = unit if unit > 0 else float(np.nanstd(shown[best])) or 1.0
@@ -260,26 +285,6 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.temperature_ = fit_temperature(scores, codes)
         self.left_out_ = LeftOut.from_statistics(scores, codes, self.temperature_, strange[best])
         return scores
-
-    def _scatter(self, X: np.ndarray, codes: np.ndarray) -> float:
-        n_classes = len(self.classes_)
-        if self._on_similarities():
-            return scatter(np.diagonal(X), mean_norms(X, codes, n_classes), codes)
-        norms = np.sum((class_shares(codes, n_classes).T @ X) ** 2, axis=1)
-        return scatter(np.einsum("ij,ij->i", X, X), norms, codes)
-
-    def _gram(self, X: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        return np.asarray(X[np.ix_(kept, kept)] if self._on_similarities() else X[kept] @ X[kept].T)
-
-    def _strange(
-        self, rows: np.ndarray, X: Any, kept: Any, codes: np.ndarray, norms: np.ndarray, ties: np.ndarray | None
-    ) -> np.ndarray:
-        """Statistics (2, m) of rows, given prototypes ``kept`` of ``X``; without ``ties`` the last of them."""
-        similar = self._on_similarities()
-        cross = rows[:, kept] if similar else rows @ X[kept].T
-        own = np.zeros(len(rows)) if similar else np.einsum("ij,ij->i", rows, rows)
-        far = nearest_mean(cross, own, norms, codes)
-        return far[None] if ties is None else np.stack([looseness(cross, ties), far])
 
     def _panel(self) -> Panel:
         """What votes; models that were just loaded make it when they are first asked."""
@@ -329,7 +334,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        found = self._strange(self._rows(X), self.vectors_, slice(None), self.labels_, self.norms_, self.ties_)
+        similar, everything = self._on_similarities(), slice(None)
+        found = strangeness(self._rows(X), self.vectors_, everything, self.labels_, self.norms_, self.ties_, similar)
         return (
             found if self.ties_ is not None else np.vstack([energy(self.temperature_ * self._class_scores(X)), found])
         )
