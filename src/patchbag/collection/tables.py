@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.collection.folder import CollectionError
+from patchbag.records import is_label
 
 # what the columns of images and of labels are called
 USUAL = (
@@ -151,7 +152,7 @@ def plain_label(label: Any) -> Any:
         label = label.item()
     if isinstance(label, str):
         return label.strip() or None
-    if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+    if not is_label(label):
         return None
     if not isinstance(label, int | float):
         raise CollectionError(f"a label must be a text or a number, got {label!r:.60}")
