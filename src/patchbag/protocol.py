@@ -61,8 +61,10 @@ class PerClassSplit:
         members = generator.permutation(np.flatnonzero(labels == name))
         if len(members) <= self.train_per_class:
             number = "1 image" if len(members) == 1 else f"{len(members)} images"
+            advice = "train with fewer" if len(members) > 1 else "add images to it, or leave it out"
             raise ValueError(
-                f"class {str(name)!r} has {number}: {self.train_per_class} for training leave none for testing"
+                f"class {str(name)!r} has {number}: {self.train_per_class} for training leave none for testing; "
+                f"{advice}"
             )
         stop = None if self.test_per_class is None else self.train_per_class + self.test_per_class
         return members[: self.train_per_class], members[self.train_per_class : stop]
