@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,8 @@ class PerClassSplit:
             ("test_per_class", 1 if test_per_class is None else test_per_class, 1),
             ("n_splits", n_splits, 1),
         ):
-            if value < least:
-                raise ValueError(f"{name} must be {least} or more, got {value}")
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}")
         self.train_per_class = train_per_class
         self.test_per_class = test_per_class
         self.n_splits = n_splits
