@@ -230,6 +230,8 @@ def test_coercion_accepts_lists_and_equal_sized_arrays_and_refuses_a_table():
     assert as_bags(np.zeros((4, 5, 3))).sizes.tolist() == [5] * 4
     with pytest.raises(ValueError, match=r"pass \[X\]"):
         as_bags(np.zeros((4, 3)))
+    with pytest.raises(ValueError, match=r"bag 0 of 1 is 'photos/a.jpg', not an array .* described first"):
+        as_bags(["photos/a.jpg"])
     with pytest.raises(TypeError, match="got int"):
         as_bags(3)
     with pytest.raises(ValueError, match=r"bag 1 of 2 has shape \(2, 4\)"):

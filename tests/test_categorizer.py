@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -185,6 +186,8 @@ def test_every_recipe_says_what_it_is():
         ("photos", None, "open_collection"),
         (["a.png", "b.png"], ["x", None], "image 1 of 2 has no label"),
         (["a.png", "b.png"], [["x"], ["y"]], "one label per image"),
+        (["a.png", "b.png"], {"a.png": "x", "b.png": "y"}, "got a dict"),
+        (SimpleNamespace(columns=["image"]), ["x", "y"], "pass its column of images"),
     ],
 )
 def test_what_is_no_list_of_images_with_labels_is_named(images, labels, message):

@@ -113,6 +113,14 @@ def test_folds_may_be_a_number_and_a_model_must_be_one(points):
         evaluate("words", X, y, cv=3)
 
 
+@pytest.mark.parametrize(("shorter", "message"), [(1, "inconsistent numbers of samples"), (0, "has no label")])
+def test_labels_that_do_not_fit_the_images_are_an_error(points, shorter, message):
+    X, labels = points
+    wrong = labels[shorter:] if shorter else [None, *labels[1:]]
+    with pytest.raises(ValueError, match=message):
+        evaluate(LogisticRegression(), X, wrong, cv=2)
+
+
 def test_a_report_says_no_more_of_probabilities_than_there_are_images_for():
     result = evaluation("a", "b")
     page = render(result, "t", [])

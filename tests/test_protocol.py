@@ -41,8 +41,10 @@ def test_it_is_a_splitter_for_scikit_learn():
 def test_a_class_that_is_too_small_is_named():
     with pytest.raises(ValueError, match="class 'b' has 7 images: 7 for training leave none for testing"):
         list(PerClassSplit(7).split(LABELS, LABELS))
-    with pytest.raises(ValueError, match="n_splits must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="n_splits must be a whole number, 1 or more; got 0"):
         PerClassSplit(7, n_splits=0)
+    with pytest.raises(ValueError, match=r"train_per_class must be a whole number, 0 or more; got 0\.5"):
+        PerClassSplit(0.5)
 
 
 def test_where_nobody_says_how_many_train_it_is_half_of_the_smallest_class():

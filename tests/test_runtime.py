@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import numba
 import numpy as np
@@ -31,6 +32,24 @@ def test_results_come_in_the_order_of_the_jobs_on_any_number_of_workers():
     for workers in (None, 1, 2):
         with runtime_context(n_jobs=workers):
             assert [job for job, _ in parallel_map(where, range(20))] == list(range(20))
+
+
+def test_who_leaves_early_waits_for_the_jobs_that_run_and_no_more_begin():
+    running, begun = set(), []
+
+    def job(i):
+        begun.append(i)
+        running.add(i)
+        time.sleep(0.05 * (i > 0))
+        running.discard(i)
+
+    results = parallel_map(job, range(40), n_jobs=3)
+    next(results)
+    results.close()
+    assert not running
+    seen = list(begun)
+    time.sleep(0.1)
+    assert begun == seen and len(seen) < 40
 
 
 def test_a_configured_backend_is_used_without_a_line_of_ours():

@@ -139,9 +139,15 @@ class Bags(Samples):
         if d is None:
             d = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
         for i, a in enumerate(arrays):
+            if a.ndim == 0:
+                raise ValueError(
+                    f"bag {i} of {len(arrays)} is {str(a)!r:.80}, not an array of descriptors; images are described "
+                    "first, by DenseSIFT for example"
+                )
             if a.ndim != 2 or (a.shape[1] != d and len(a)):
                 raise ValueError(
-                    f"bag {i} of {len(arrays)} has shape {a.shape}; every bag must be (number of descriptors, {d})"
+                    f"bag {i} of {len(arrays)} has shape {a.shape}; every bag must be (number of descriptors, "
+                    f"{d or 'dimensions'})"
                 )
         offsets = np.concatenate([[0], np.cumsum([len(a) for a in arrays])])
         values = np.concatenate([a.reshape(-1, d) for a in arrays])

@@ -26,7 +26,7 @@ from patchbag.features.extraction import as_images
 from patchbag.memory import CHUNK, predict_in_chunks
 from patchbag.parameters import estimator, parameter
 from patchbag.recipes import make_recipe
-from patchbag.records import require_finite
+from patchbag.records import is_label, label_list, require_finite
 from patchbag.runtime import runtime_context
 from patchbag.storage.declared import Declared, Part, labels
 
@@ -82,13 +82,12 @@ class Categorizer(ClassifierMixin, BaseEstimator):
         images = as_images(images)
         if labels is None:
             raise ValueError("expected a label per image, got None; for images without labels take ImageClusters")
-        unknown = [i for i, label in enumerate(labels) if label is None or (np.ndim(label) == 0 and label != label)]
-        as_labels(list(labels))
-        labels = np.asarray(list(labels), dtype=object if unknown else None)
+        labels = label_list(labels)
+        known = [label for label in labels if is_label(label)]
+        as_labels(known if self.takes_unlabelled else labels)
+        labels = np.asarray(labels, dtype=object if len(known) < len(labels) else None)
         if labels.ndim != 1:
             raise ValueError(f"expected one label per image, got labels of shape {labels.shape}")
-        if unknown and not self.takes_unlabelled:
-            raise ValueError(f"image {unknown[0]} of {len(labels)} has no label; train on those that have one")
         if len(images) != len(labels):
             raise ValueError(f"{len(images)} images but {len(labels)} labels")
         if len(images) == 0:

@@ -23,10 +23,11 @@ from sklearn.base import clone
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss, recall_score
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
+from sklearn.utils import check_consistent_length, get_tags
 
 from patchbag.classifiers.prototypes.leveraged import LeveragedNeighbors
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
+from patchbag.classifiers.targets import as_labels
 from patchbag.fingerprint import code_fingerprint
 from patchbag.memory import StepMemory, content_key, predict_in_chunks
 from patchbag.metrics import average_precision, calibration_error, reliability_table
@@ -169,8 +170,9 @@ def compare(
     journal : figures found before, by what they depend on; a split that is in it is not run again
     progress : told what is being done
     """
-    labels = np.asarray(labels)
+    labels = as_labels(labels)
     given = X if isinstance(X, Mapping) else dict.fromkeys(models, X)
+    check_consistent_length(*given.values(), labels)
     contents = {id(data): content_key(data) for data in given.values()} if journal is not None else {}
     pipelines = {name: _as_pipeline(model) for name, model in models.items()}
     cv = check_cv(cv, labels, classifier=True) if isinstance(cv, int) else cv

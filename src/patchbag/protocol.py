@@ -2,6 +2,7 @@
 """The papers' protocol as a scikit-learn splitter: N random images per class train, the rest (or M per class) test."""
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,8 @@ class PerClassSplit:
             ("test_per_class", 1 if test_per_class is None else test_per_class, 1),
             ("n_splits", n_splits, 1),
         ):
-            if value < least:
-                raise ValueError(f"{name} must be {least} or more, got {value}")
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}")
         self.train_per_class = train_per_class
         self.test_per_class = test_per_class
         self.n_splits = n_splits
@@ -59,8 +60,10 @@ class PerClassSplit:
         members = generator.permutation(np.flatnonzero(labels == name))
         if len(members) <= self.train_per_class:
             number = "1 image" if len(members) == 1 else f"{len(members)} images"
+            advice = "train with fewer" if len(members) > 1 else "add images to it, or leave it out"
             raise ValueError(
-                f"class {str(name)!r} has {number}: {self.train_per_class} for training leave none for testing"
+                f"class {str(name)!r} has {number}: {self.train_per_class} for training leave none for testing; "
+                f"{advice}"
             )
         stop = None if self.test_per_class is None else self.train_per_class + self.test_per_class
         return members[: self.train_per_class], members[self.train_per_class : stop]

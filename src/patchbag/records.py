@@ -6,7 +6,7 @@ indexes every field, so ``GridSearchCV`` and ``train_test_split`` can cut it lik
 ``shared()`` belongs to the whole dataset (the universal model, say) and is handed on as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -40,6 +40,22 @@ def as_floats(a: Any) -> Any:
     if a.dtype.kind not in "biuf":
         raise ValueError(f"expected real numbers, got an array of {a.dtype}")
     return a.astype(np.float64)
+
+
+def is_label(label: Any) -> bool:
+    """Whether it is one; None, NaN and what pandas puts in their place stand for no label."""
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):
+        return False
+    return isinstance(label, str) or np.ndim(label) > 0 or bool(label == label)
+
+
+def label_list(labels: Any) -> list[Any]:
+    """Labels (n,), some of which may be missing, as a list; ValueError for what iterates over something else."""
+    if isinstance(labels, Mapping | Set) or hasattr(labels, "columns"):
+        raise ValueError(
+            f"expected a sequence of labels, one per image in the order of the images; got a {type(labels).__name__}"
+        )
+    return list(labels)
 
 
 def shared(rule: Any, default: Any = None) -> Any:

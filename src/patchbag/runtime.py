@@ -43,6 +43,7 @@ R = TypeVar("R")
 
 PACK = 8  # jobs that go to another process at once, at most
 TURNS = 4  # packs per worker, at least, so that none waits long for the last
+PATIENCE = 5.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,11 @@ def _call(function: Callable[[J], R], caller: int, runtime: Runtime, jobs: tuple
         _context.reset(token)
 
 
+def _holding(lock: threading.Semaphore, function: Callable[[J], R], job: J) -> R:
+    with lock:
+        return function(job)
+
+
 class SharedContext:
     """A setting that is global to the process, changed while any thread is inside.
 
@@ -298,15 +304,19 @@ def parallel_map(
         # a message to another process takes milliseconds, so jobs go there several at a time, and all at once
         threads = getattr(get_active_backend(**how)[0], "supports_sharedmem", False)
         size = 1 if threads else min(PACK, -(-len(jobs) // (TURNS * workers)))
+        free = threading.Semaphore(workers)
+        work = partial(_holding, free, here) if threads else here  # a lock cannot be sent to another process
         pool = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="2 * n_jobs" if threads else "all", **how)
         # in tuples, or joblib would leave large jobs in the memory of one Dask worker, and they would be lost with it
-        results = pool(delayed(here)(tuple(jobs[start : start + size])) for start in range(0, len(jobs), size))
+        results = pool(delayed(work)(tuple(jobs[start : start + size])) for start in range(0, len(jobs), size))
         try:
             for pack in results:
                 yield from pack
         finally:
             with quiet:  # joblib warns of jobs that nobody waits for any more
                 results.close()
+            if threads:  # who leaves early waits for jobs that run: a thread in a library must not outlive Python
+                all(free.acquire(timeout=PATIENCE) for _ in range(workers))
 
 
 def parallel_njit(

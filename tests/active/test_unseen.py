@@ -53,4 +53,5 @@ def test_probabilities_add_up_to_the_share_and_follow_the_variance():
     p, variance = p[2:], variance[2:]
     odds = (p / (1 - p)) / (variance / (1 - variance))
     np.testing.assert_allclose(odds, odds[0])
+    assert novelty(0.3, variance[:0]).shape == (0,)
     assert (novelty(0.0, variance) == 0).all() and (novelty(1.0, variance) == 1).all()

@@ -94,7 +94,7 @@ def test_a_simulation_says_what_it_ignores_and_that_rounds_were_cut(picture_fold
     result = run("active", picture_folder, *options, *ASK)
     assert "--move is ignored" in result.stderr
     assert "100 rounds were asked for, but" in result.stdout and "±" not in result.stdout
-    assert "on the 1 images without a label at the end; 1 run" in result.stdout
+    assert "on the 1 image without a label at the end; 1 run" in result.stdout
     assert not (tmp_path / "none.csv").exists()
 
 

@@ -569,6 +569,10 @@ def test_too_many_training_images_are_an_error_before_anything_is_described(pict
     monkeypatch.setattr("patchbag.cli.categorize.describe_labelled", lambda *a, **k: pytest.fail("described"))
     result = run("evaluate", picture_folder, "-r", "words", "--train-per-class", 12)
     assert isinstance(result.exception, ValueError) and "12 images: 12 for training leave none" in str(result.exception)
+    (picture_folder / "lonely").mkdir()
+    (picture_folder / "bars" / "00.png").rename(picture_folder / "lonely" / "00.png")
+    error = str(run("evaluate", picture_folder, "-r", "words").exception)
+    assert "class 'lonely' has 1 image" in error and "add images to it, or leave it out" in error
 
 
 def test_the_same_image_in_two_classes_is_named(picture_folder):

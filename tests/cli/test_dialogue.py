@@ -208,6 +208,15 @@ def test_a_class_that_is_called_like_a_command_gives_the_command_a_slash(folder,
     assert usual.prompts == ["label> "] * 3
 
 
+def test_commands_are_known_by_their_words_too_and_a_question_mark_asks_what_they_are(folder, tmp_path):
+    book = LabelFile.open(tmp_path / "labels.csv")
+    person = Person("cat", "undo", "skip", "?", "quit", "never reached")
+    assert person.label(folder, book) == 0
+    assert list(book.answers.values()) == [None] and f"  {help_text()}" in person.seen
+    (folder / "dog").rename(folder / "quit")  # a class that people have comes first
+    assert Person("quit", "/quit").label(folder, LabelFile.open(tmp_path / "more.csv")) == 1
+
+
 def test_rounds_end_the_loop(folder, tmp_path):
     assert Person(*["cat"] * 5).label(folder, LabelFile.open(tmp_path / "l.csv"), rounds=2) == 2
 

@@ -75,6 +75,10 @@ def test_labels_come_from_tables_in_memory(flat, table):
         "path\ttarget\n./a.png\tant\nb.png\t bee\nin\\c.png\tant\n",
         "a.png,ant\nb.png,bee\nin/c.png,ant\n",
         '\nname,class\n"a.png",ant\n\nb.png,bee\nin/c.png,ant\nb.png,bee',
+        "sep=;\r\nimage;label\r\na.png;ant\r\nb.png;bee\r\nin/c.png;ant\r\n",
+        "sep=|\nimage|label\na.png|ant\nb.png|bee\nin/c.png|ant\n",
+        "label, image\nant, a.png\nbee, b.png\nant, in/c.png\n",
+        "image,label\na.png ,ant\nb,bee\nin/c,ant\n",
     ],
 )
 def test_labels_come_from_csv_with_the_usual_headers_or_none(flat, tmp_path, text):

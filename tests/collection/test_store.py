@@ -170,6 +170,9 @@ def test_images_that_fail_never_shift_labels_against_bags(broken, monkeypatch, b
         collection.describe(Rows(), on_error="raise")
     with pytest.raises(ValueError, match="on_error"):
         collection.describe(Rows(), on_error="ignore")
+    for wrong in (Rows, "sift"):
+        with pytest.raises(TypeError, match="must be a feature extractor such as"):
+            collection.describe(wrong)
     assert collection[[1, 6]].describe(Rows())[:2] != () and len(collection[[1, 6]].describe(Rows()).bags) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -103,6 +104,19 @@ def test_skipped_images_are_not_asked_again_and_the_end_is_said(folder):
         assert seen == set(range(N)) - {skipped} and question["left"] == 0 and question["ready"]
         client.post("/api/undo", json={})
         assert client.get("/api/ask").json()["image"]["id"] == image
+
+
+def test_the_model_goes_on_where_every_image_has_a_label_and_some_a_class_of_their_own(client):
+    names = ["rare", "odd", *(truth(image) for image in range(2, N))]
+    for image, name in enumerate(names):
+        client.post("/api/labels", json={"ids": [image], "name": name})
+    model = client.page.model
+    end = time.time() + 20
+    while model.predictions is None or model.predictions.version < model.version or model.version < 2:
+        assert time.time() < end
+        time.sleep(0.05)
+    version = client.post("/api/labels", json={"ids": [5], "name": "coast"}).json()["version"]
+    assert model.wait_for(version, 10)
 
 
 def test_what_is_no_answer_is_refused(client):

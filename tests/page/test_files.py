@@ -15,6 +15,7 @@ from PIL import Image
 
 from page.conftest import opened
 from page.pages import made_page, made_vectors
+from patchbag.collection import CollectionError
 from patchbag.page import describing
 from patchbag.page.client import PageClient
 from patchbag.page.describing import Child
@@ -259,3 +260,12 @@ def test_a_child_that_was_begun_early_describes_and_ends_with_the_page(folder, t
     describing.prepare()
     idle = describing._begun.pop()
     assert idle.communicate("", timeout=60)[0] == "" and idle.returncode == 0
+
+
+def test_a_folder_that_is_not_there_is_named_and_nothing_is_made(tmp_path):
+    with pytest.raises(CollectionError, match=r"there is no folder .*nowhere$"):
+        made_page(tmp_path / "nowhere")
+    (tmp_path / "a.jpg").write_text("a file")
+    with pytest.raises(CollectionError, match=r"a\.jpg is not a folder"):
+        made_page(tmp_path / "a.jpg")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]

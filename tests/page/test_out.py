@@ -106,6 +106,21 @@ def test_images_go_into_folders_by_class_and_back(taught, how):
     assert not (place / "coast").exists()
 
 
+@pytest.mark.parametrize("how", ["copy", "move"])
+def test_a_link_that_leads_nowhere_keeps_no_other_image_from_its_folder(taught, how):
+    root = taught.page.root
+    (root / "001.png").unlink()
+    (root / "001.png").symlink_to("nowhere.png")
+    answer = taught.post("/api/export/folder", json={"how": how}).json()
+    assert answer["files"] == 29 and (root / "001.png").is_symlink()
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(taught):
+    (taught.page.root / ".patchbag" / "out").write_text("a file where a folder should be")
+    reply = taught.post("/api/export/folder", json={"how": "copy"})
+    assert reply.status_code == 500 and "out" in reply.json()["detail"]
+
+
 def test_the_client_is_short_and_says_what_was_refused(client):
     assert len(Path(client_module.__file__).read_text().splitlines()) <= 100
     page = PageClient(f"http://127.0.0.1:{client.port}", person="Zoë")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel, stack_kernels
+from patchbag.records import is_label
 
 
 def check_pool_kernel(X: Any, repair: bool = False) -> np.ndarray:
@@ -29,7 +30,7 @@ def is_missing(labels: Any, missing_label: Any = np.nan) -> np.ndarray:
 
     def missing(label: Any) -> bool:
         if empty:
-            return label is None or (isinstance(label, float | np.floating) and bool(np.isnan(label)))
+            return not is_label(label)
         return bool(label == missing_label)
 
     return np.array([missing(label) for label in labels], dtype=bool)

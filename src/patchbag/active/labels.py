@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from patchbag.active.checks import is_missing
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge, kappa
 from patchbag.parameters import ONE_OR_MORE, SHARE, estimator, parameter
+from patchbag.records import label_list
 
 
 @estimator
@@ -56,7 +57,7 @@ class LabelledPool(BaseEstimator):
         for label in [] if self.classes is None else list(self.classes):
             self._column(label)
         if y is not None:
-            y = list(y)
+            y = label_list(y)
             if len(y) != n:
                 raise ValueError(f"the pool has {n} images but y has {len(y)} labels")
             known = np.flatnonzero(~is_missing(y, self.missing_label))

@@ -71,7 +71,7 @@ def novelty(share: float, variance: np.ndarray) -> np.ndarray:
     ----------
     variance : (n,) share of the variance of each that the labels leave
     """
-    if not TINY < share < 1.0 - TINY:
+    if not len(variance) or not TINY < share < 1.0 - TINY:
         return np.full(len(variance), round(share))
     odds = logit(np.clip(variance, TINY, 1.0 - TINY))
     reach = float(np.abs(odds).max()) + abs(float(logit(share)))

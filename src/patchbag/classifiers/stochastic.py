@@ -52,7 +52,7 @@ from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energ
 from patchbag.classifiers.confidence.temperature import fit_temperature
 from patchbag.classifiers.stochastic_steps import descend, multiples, sparse_scores, sparse_update
 from patchbag.classifiers.stripes import CHUNK, STRIPE, bounds_of, rows_of, sample_rows, stripes
-from patchbag.classifiers.targets import one_column_a_class, one_machine_a_class
+from patchbag.classifiers.targets import as_labels, one_column_a_class, one_machine_a_class
 from patchbag.encodings.stored import StoredVectors
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.records import require_finite
@@ -118,7 +118,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
-        X, y = _check(X), column_or_1d(y)
+        X, y = _check(X), column_or_1d(as_labels(y))
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y {len(y)} labels")
         random = check_random_state(self.random_state)
@@ -153,7 +153,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Go on with more samples, which are mixed among themselves; the first call names all ``classes``."""
-        X, y = _check(X), column_or_1d(y)
+        X, y = _check(X), column_or_1d(as_labels(y))
         random = check_random_state(self.random_state)
         if not hasattr(self, "classes_"):
             if classes is None:

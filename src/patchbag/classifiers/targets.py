@@ -5,12 +5,19 @@ from typing import Any
 
 import numpy as np
 
+from patchbag.records import is_label
+
 
 def as_labels(y: Any) -> np.ndarray:
-    """Labels as an array; as such a text and a number would both be texts, and 1 and "1" one class."""
-    known = getattr(getattr(y, "dtype", None), "kind", "O") != "O"
-    mixed: Any = [] if known else np.asarray(y, dtype=object).ravel()
-    if len({isinstance(label, str) for label in mixed if label is not None and label == label}) > 1:
+    """Labels as an array; ValueError where one is missing, or where they are of two kinds: in an array a text and a
+    number would both be texts, and 1 and "1" one class.
+    """
+    sure = getattr(getattr(y, "dtype", None), "kind", "O") not in "Of"  # such an array holds nothing but labels
+    each = [] if sure or np.ndim(y) == 0 else np.asarray(y, dtype=object).ravel().tolist()
+    for i, label in enumerate(each):
+        if not is_label(label):
+            raise ValueError(f"image {i} of {len(each)} has no label; train on those that have one")
+    if len({isinstance(label, str) for label in each}) > 1:
         raise ValueError("some labels are texts and others are not; make all of them texts")
     return np.asarray(y)
 

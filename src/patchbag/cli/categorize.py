@@ -146,9 +146,10 @@ def evaluate(
     with machine(jobs, cache, device=device), options.settings_to_blame(settings):
         started = time.perf_counter()
         found = open_collection(folder, labels)
-        if train_per_class is not None:  # before minutes of describing, which can only leave images out
-            next(PerClassSplit(train_per_class).split(found.labelled().labels, found.labelled().labels))
-        name_duplicates(found.labelled())
+        labelled = found.labelled()
+        # before minutes of describing, which can only leave images out
+        next(PerClassSplit(train_per_class or half_of_smallest(labelled.labels)).split(labelled, labelled.labels))
+        name_duplicates(labelled)
         images, described = describe_labelled(found, categorizer.pipeline()["features"])
         describing = time.perf_counter() - started
         truth = images.labels

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.active.simulation import LearningCurves, simulate
+from patchbag.cli.screen import count
 from patchbag.storage.replacing import write_json
 
 
@@ -57,19 +58,20 @@ def summarise(curves: LearningCurves, cut: int | None = None) -> str:
     """
     first = next(iter(curves.scores))
     runs = len(curves.scores[first])
+    labels = count(int(curves.n_labels[-1]), "label")
     lines = []
     for name in curves.scores:
         # a single run says nothing of the spread, which is not zero
         spread = f" ± {100 * curves.standard_error(name)[-1]:.1f}" if runs > 1 else ""
-        lines.append(f"{name}: {100 * curves.mean(name)[-1]:.1f}{spread} % after {curves.n_labels[-1]} labels")
+        lines.append(f"{name}: {100 * curves.mean(name)[-1]:.1f}{spread} % after {labels}")
     reached = curves.labels_to_reach(first, float(curves.mean("random")[-1]))
     if first != "random" and reached is not None:
-        lines.append(f"{first} reaches the end of random selection with {reached} of {curves.n_labels[-1]} labels")
+        lines.append(f"{first} reaches the end of random selection with {reached} of {labels}")
     elif first != "random":
         lines.append(f"{first} does not reach the end of random selection")
     n_test = int(curves.confusions[first].sum()) // runs
     several = f"{runs} runs, ± is the standard error over runs" if runs > 1 else "1 run"
-    lines.append(f"mean accuracy per class, on the {n_test} images without a label at the end; {several}")
+    lines.append(f"mean accuracy per class, on the {count(n_test, 'image')} without a label at the end; {several}")
     if cut is not None:
         lines.append(f"{cut} rounds were asked for, but there are no more images")
     return "\n".join(lines)

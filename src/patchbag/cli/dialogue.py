@@ -5,9 +5,9 @@ The pool is a partly labelled collection.  Answers go to a file of labels after 
 stopped at any time and taken up again; images that were skipped are not asked for again.  Images are moved
 into the folder of their class only on request.
 
-``label_images`` is the loop; it reads and writes through the functions it is given.  A command is a letter, or the
-letter after a slash where a class has its name.  The last answers can be taken back one by one: the file of labels, the
-place of the image and the learner are then as they were before.
+``label_images`` is the loop; it reads and writes through the functions it is given.  A command is a letter or its
+word, or either after a slash where a class has that name.  The last answers can be taken back one by one: the file of
+labels, the place of the image and the learner are then as they were before.
 """
 
 import contextlib
@@ -51,8 +51,12 @@ def prompt(classes: Iterable[str]) -> str:
 
 
 def parse_command(answer: str, classes: Iterable[str]) -> str | None:
-    """The command that an answer is, or None."""
-    return next((command for command in COMMANDS if answer in (spelt(command, classes), f"/{command}")), None)
+    """The command that an answer is, by its letter or its word, or None."""
+    for command, what in COMMANDS.items():
+        for name in (command, what.split()[0]):
+            if answer in (spelt(name, classes), f"/{name}"):
+                return command
+    return None
 
 
 def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]) -> tuple[str | None, str]:
@@ -63,7 +67,7 @@ def parse_answer(answer: str, classes: list[str], confirm: Callable[[str], bool]
     answer = answer.strip()
     if answer in classes:
         return answer, ""
-    if not answer:
+    if answer in ("", "?"):
         return None, help_text(classes)
     numbers = any(name.isdecimal() for name in classes)  # are names here, not places in the list
     if answer.isdecimal() and numbers and confirm(f"open a new class {answer!r}?"):

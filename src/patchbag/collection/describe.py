@@ -33,6 +33,8 @@ def describe(
     warning says, they are in memory and have none.
     """
     check_on_error(on_error)
+    if not isinstance(features, FeatureExtractor):
+        raise TypeError(f"features must be a feature extractor such as DenseSIFT(step=8), got {features!r}")
     features._validate_params()  # not fit, which would forget the page that a model reads
     if store.max_bytes > 0:
         try:

@@ -125,6 +125,12 @@ def scan_status(root: Path) -> tuple[dict[str, Status], list[str]]:
     return {name: entry_status(files[name]) for name in sorted(files)}, unreadable
 
 
+def check_folder(root: Path) -> None:
+    """Raise CollectionError unless there is such a folder."""
+    if not root.is_dir():
+        raise CollectionError(f"{root} is not a folder" if root.exists() else f"there is no folder {root}")
+
+
 def no_images(root: Path) -> CollectionError:
     """The error of a folder without images, which says what is in it."""
     return CollectionError(f"{root} has no images{''.join(f'; {remark}' for remark in scan(root)[1])}")
@@ -132,8 +138,7 @@ def no_images(root: Path) -> CollectionError:
 
 def _scan(root: Path) -> tuple[dict[str, os.DirEntry[str]], list[str], dict[str, Counter[str]]]:
     """Images by name, remarks on folders that cannot be read, and how the other files end, by sub-folder."""
-    if not root.is_dir():
-        raise CollectionError(f"{root} is not a folder" if root.exists() else f"there is no folder {root}")
+    check_folder(root)
     unreadable: list[OSError] = []
     names: dict[str, os.DirEntry[str]] = {}
     others: dict[str, Counter[str]] = defaultdict(Counter)

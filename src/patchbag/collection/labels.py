@@ -51,10 +51,14 @@ def read_labels(table: Any, root: Path, names: Sequence[str], labels: list[Any])
 
     Labels for images that are not there are only remarked on, unless all are: then it is the table of another folder.
     """
-    # files by their names alone, with and without ending, where only one has it; paths come first
+    # files by their names alone, and both with and without ending, where only one has it; paths come first
     files = [posixpath.basename(name) for name in names]
     position: dict[str, int] = {}
-    for short in ([posixpath.splitext(file)[0] for file in files], files):
+    for short in (
+        [posixpath.splitext(path)[0] for path in files],
+        files,
+        [posixpath.splitext(path)[0] for path in names],
+    ):
         counts = Counter(short)
         position |= {name: i for i, name in enumerate(short) if counts[name] == 1}
     position |= {name: i for i, name in enumerate(names)}
@@ -63,7 +67,7 @@ def read_labels(table: Any, root: Path, names: Sequence[str], labels: list[Any])
     def locate(image: Any) -> int | None:
         text = os.fspath(image) if isinstance(image, str | os.PathLike) else str(image)
         full = os.path.abspath(text).removeprefix(prefix).replace(os.sep, "/")
-        spellings = (text, posixpath.normpath(text.replace("\\", "/")), full, western(text))
+        spellings = (text, posixpath.normpath(text.replace("\\", "/")), full, western(text), text.strip())
         return next((position[name] for name in spellings if name in position), None)
 
     found, lost, book = 0, [], isinstance(table, LabelFile)  # answers name classes as the folders beside them

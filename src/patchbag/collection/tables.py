@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from patchbag.collection.folder import CollectionError
+from patchbag.records import is_label
 
 # what the columns of images and of labels are called
 USUAL = (
@@ -29,6 +30,7 @@ EXPECTED = f"expected one of the columns {', '.join(USUAL[0])} and one of {', '.
 
 FORMULA = re.compile(r"[=+\-@\t\r|]")  # how a cell begins that spreadsheets calculate
 NO_UTF8 = re.compile("[\udc80-\udcff]")  # how Python reads such bytes
+SEPARATOR = re.compile(r"sep=(.)\r?\n")  # the first line of a table for spreadsheets
 NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?")
 
 Row = tuple[str, Any, Any, dict[str, str]]  # where it stands, image, label, further columns
@@ -103,8 +105,11 @@ def csv_rows(text: str, columns: Any, is_image: Callable[[Any], bool]) -> Iterat
     A line with too few or too many columns is an error: which of them is the label is then anyone's guess.
     """
     text = text.lstrip("\r\n")
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    said = SEPARATOR.match(text)
+    delimiter = said[1] if said else max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    if said:
+        next(reader)
     header = next(reader, ["image", "label"])
     image, label = find_columns(header, columns)
     first = next(reader, [])
@@ -149,7 +154,7 @@ def plain_label(label: Any) -> Any:
         label = label.item()
     if isinstance(label, str):
         return label.strip() or None
-    if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+    if not is_label(label):
         return None
     if not isinstance(label, int | float):
         raise CollectionError(f"a label must be a text or a number, got {label!r:.60}")

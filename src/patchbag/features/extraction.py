@@ -286,6 +286,8 @@ def as_images(images: Any) -> Any:
         return images
     if hasattr(images, "paths"):
         raise ValueError(f"expected a sequence of images, got {images!r}; pass its paths")
+    if hasattr(images, "columns"):
+        raise ValueError(f"expected a sequence of images, got a {type(images).__name__}; pass its column of images")
     one = isinstance(images, str | os.PathLike | bytes | bytearray | memoryview | Image.Image)
     if isinstance(images, np.ndarray) and images.dtype.kind in "buif":  # colours of a picture, not images 3 wide
         one = images.ndim < 3 or (images.ndim == 3 and images.shape[2] in (3, 4))

@@ -63,6 +63,10 @@ def create_app(
         status = 422 if isinstance(error, ImageError) else 409 if isinstance(error, LookupError) else 400
         return JSONResponse({"detail": _text(error)}, status)
 
+    @app.exception_handler(OSError)
+    async def fail(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"detail": _text(error)}, 500)
+
     @app.exception_handler(NotReadyError)
     async def not_ready(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 503, {"retry-after": "1"})

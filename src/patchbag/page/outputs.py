@@ -80,10 +80,13 @@ def take_in(album: Album, who: str, found: formats.Pairs, source: str) -> tuple[
 
 
 def sort_files(album: Album, who: str, how: str) -> tuple[str, int, int | None]:
-    """Images with a label by class: moved in the folder, or copied or linked to a new one; where, how many, action."""
+    """Images with a label by class: moved in the folder, or copied or linked to a new one; where, how many, action.
+
+    Links that lead nowhere stay where they are.
+    """
     with album.editing():
         classes = {i: album.classes[int(album.label[i])]["name"] for i in labelled(album)}
-        names = {i: album.names[i] for i in classes}
+        names = {i: album.names[i] for i in classes if (album.root / album.names[i]).is_file()}
         if how == "move":
             names = {i: name for i, name in names.items() if name.split("/")[0] != classes[i] or "/" not in name}
             where = sorting.targets(names, classes, set(album.names))

@@ -23,6 +23,7 @@ from joblib import parallel_config
 from sqlalchemy import select
 from threadpoolctl import threadpool_limits
 
+from patchbag.collection.folder import check_folder
 from patchbag.page import folder as files
 from patchbag.page.album import Album
 from patchbag.page.checks import Checks
@@ -74,6 +75,7 @@ class Page:
         watch: bool = True,
         vectors: np.ndarray | None = None,
     ) -> None:
+        check_folder(Path(root))
         self.root = Path(root).resolve()
         self.recipe, self.seed, self.jobs = recipe, seed, jobs
         self._recipe = (recipe, features, settings)

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from patchbag.records import is_label, label_list
 from patchbag.similarity.graph.diffusion import DiffusionBasis
 from patchbag.similarity.graph.image_graph import ImageGraph
 
@@ -89,13 +90,13 @@ def fit_sharpness(scores: np.ndarray, codes: np.ndarray, spread: float = 1.0) ->
 
 
 def known_labels(y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images that have a label, and the codes of their classes from 0 on; None and NaN are no labels."""
+    """Images that have a label, and the codes of their classes from 0 on."""
     if y is None:
         return np.empty(0, int), np.empty(0, int)
-    labels = list(y)
+    labels = label_list(y)
     if len(labels) != n:
         raise ValueError(f"the pool has {n} images but y has {len(labels)} labels")
-    images = np.array([i for i, label in enumerate(labels) if label is not None and label == label], dtype=int)
+    images = np.array([i for i, label in enumerate(labels) if is_label(label)], dtype=int)
     return images, np.unique([labels[i] for i in images], return_inverse=True)[1].astype(int)
 
 
