@@ -118,6 +118,22 @@ def test_numbers_stay_numbers_and_gaps_are_no_labels(flat):
     assert open_collection(flat, labels={"a.png": "", "b.png": None, "in/c.png": " x "}).classes == ["x"]
 
 
+@pytest.mark.parametrize(
+    ("values", "remarked"),
+    [
+        ([0.73, 1.5, -2.25], True),
+        (["0,73", "1e-3", "1.5e2"], True),
+        ([0.5, 0.5, 1.5], True),
+        ([1.0, 2.0, 3.0], False),
+        (["1.10", "v1.5", "x"], False),
+        ([0.5, 0.5, 0.5], False),
+    ],
+)
+def test_measurements_in_place_of_labels_are_remarked_on(flat, values, remarked):
+    remarks = open_collection(flat, labels=dict(zip(SPECIES, values))).remarks
+    assert any("look like measurements" in remark for remark in remarks) == remarked
+
+
 def test_labels_of_images_that_are_gone_are_remarked_on(flat):
     collection = open_collection(flat, labels={**SPECIES, "gone.png": "cow", "skipped.png": None})
     assert labels_of(collection) == SPECIES

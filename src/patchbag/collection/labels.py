@@ -15,6 +15,7 @@ import csv
 import json
 import os
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -93,15 +94,28 @@ def read_labels(table: Any, root: Path, names: Sequence[str], labels: list[Any])
     if not found and not lost and not book:
         of_file = isinstance(table, str | os.PathLike)
         raise CollectionError(f"there are no labels in {table if of_file else 'the table of labels'}")
+    remarks = like_measurements([label for label in labels if label is not None])
     if not lost:
-        return []
+        return remarks
     if not found and not book:  # in a file of answers images that were moved are left behind
         raise CollectionError(
             f"none of the {len(lost)} images with a label is in {root}, first {lost[0]!r}; their paths must begin "
             "there, or lead there"
         )
     several = f"{len(lost)} images with a label are" if len(lost) > 1 else "an image with a label is"
-    return [f"{several} not in {root}, first {lost[0]!r}"]
+    return [*remarks, f"{several} not in {root}, first {lost[0]!r}"]
+
+
+def like_measurements(labels: Sequence[Any]) -> list[str]:
+    """A remark where most labels are numbers with a fraction, nearly each another one."""
+    fractions = [label for label in labels if re.fullmatch(r"[+-]?\d*[.,]\d*[1-9]\d*(e[+-]?\d+)?", str(label), re.I)]
+    classes = len(set(labels))
+    if 2 * len(fractions) <= len(labels) or 2 * classes <= len(labels):
+        return []
+    return [
+        f"labels such as {str(fractions[0])!r} look like measurements: every other number is a class of its own, "
+        f"{classes} classes for {len(labels)} images"
+    ]
 
 
 @dataclass
