@@ -62,7 +62,8 @@ export async function mount(root) {
     });
   }
 
-  function show(question) {
+  // since: when the answer before it was given, for what a person waits for: from the key to the next picture
+  function show(question, since = null) {
     if (gone) return;
     current = question;
     clearTimeout(timer);
@@ -71,6 +72,7 @@ export async function mount(root) {
     picker.setChances(question.probabilities?.length ? question.probabilities : null);
     picker.flash(null);
     const wait = question.image ? showImage(question) : showNothing(question);
+    if (since !== null) wait.then(() => performance.measure("answer to next question", { start: since }));
     // the person waits for the picture and the bars; all else comes behind them
     wait.then(() => setTimeout(() => question === current && showRest(question), 0));
   }
@@ -102,15 +104,7 @@ export async function mount(root) {
     if (stage.firstChild?.dataset.id === String(question.image.id)) return Promise.resolve();
     const shown = pictureOf(question.image);
     stage.replaceChildren(shown);
-    return shown.decode().then(painted, painted);
-  }
-
-  function painted() {
-    // what a person waits for: from the key to the next picture
-    if (performance.getEntriesByName("answered", "mark").length) {
-      performance.measure("answer to next question", "answered");
-      performance.clearMarks("answered");
-    }
+    return shown.decode().catch(() => {});
   }
 
   function showNothing(question) {
@@ -127,8 +121,7 @@ export async function mount(root) {
   async function answer(choice) {
     if (!current?.image || busy) return;
     busy = true;
-    performance.clearMarks("answered");
-    performance.mark("answered");
+    const since = performance.now();
     const { id } = current.image;
     if (typeof choice === "number") picker.flash(choice);
     const body = choice === null ? { id, skip: true } : typeof choice === "string" ? { id, name: choice } : { id, label: choice };
@@ -137,7 +130,7 @@ export async function mount(root) {
       const question = await post("/ask/answer", body);
       say(`${name}. ${question.why ?? ""}`);
       busy = false;
-      show(question);
+      show(question, since);
       emit("labelled", { ids: [id], label: typeof choice === "number" ? choice : null });
     } catch (error) {
       fail(error);
