@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.confidence.left_out import SaysHowSure
 from patchbag.classifiers.confidence.usual_bags import UsualBags, either
+from patchbag.classifiers.gaussian_process.condensed import condensed
 from patchbag.classifiers.targets import as_labels
 from patchbag.features.extraction import as_images
 from patchbag.memory import CHUNK, predict_in_chunks
@@ -54,6 +55,8 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     features : one or several names of features in place of those of a named recipe, such as "color"
     n_jobs : workers; None for those of joblib's context, -1 for all cores
     random_state : seed of everything random in the recipe, but for steps whose own seed was set
+    condense : where answers are sums over training vectors (``auto``, ``deep-gp``, ``gp-fisher``), keep the sums alone;
+        False keeps the vectors, for variances and for what single training images say
 
     Attributes
     ----------
@@ -70,6 +73,7 @@ class Categorizer(ClassifierMixin, BaseEstimator):
     features: str | Sequence[str] | None = parameter(default=None)
     n_jobs: int | None = parameter(default=None)
     random_state: Any = parameter(default=0)
+    condense: bool = parameter(default=True)
 
     _stored: ClassVar[dict[str, Declared]] = {
         "recipe_": Part("Pipeline"),
@@ -96,6 +100,8 @@ class Categorizer(ClassifierMixin, BaseEstimator):
             pipeline = self.pipeline()
             described = pipeline[0].fit(images, labels).transform(images)
             self.recipe_ = pipeline.fit(described, labels)
+            if self.condense:
+                self.recipe_ = condensed(self.recipe_)
             self.usual_ = UsualBags.from_bags(described)
         self.classes_ = self.recipe_.classes_
         return self

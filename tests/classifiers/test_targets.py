@@ -17,6 +17,7 @@ from patchbag import (
     StochasticLinearClassifier,
 )
 from patchbag.active.pool_learner import PoolLearner
+from patchbag.classifiers.targets import in_proportion
 from patchbag.records import is_label
 
 X = np.abs(np.random.default_rng(0).normal(size=(12, 12))) + np.eye(12)
@@ -60,3 +61,13 @@ def test_none_nan_and_what_pandas_has_are_no_labels():
     known = ["", "nan", 0, False, np.str_("a"), np.float32(0), ("a",), np.array([np.nan])]
     assert [is_label(label) for label in known] == [True] * len(known)
     assert not any(map(is_label, [None, np.nan, np.float32("nan"), NA]))
+
+
+def test_a_sample_in_proportion_has_every_class_and_its_share():
+    codes = np.repeat([0, 1, 2], [600, 300, 2])
+    chosen = in_proportion(codes, 91, np.random.RandomState(0))
+    assert np.bincount(codes[chosen]).tolist() == [60, 30, 1]
+    assert np.array_equal(chosen, np.unique(chosen))
+    other = in_proportion(codes, 91, np.random.RandomState(1))
+    assert not np.array_equal(chosen, other)
+    assert np.array_equal(in_proportion(codes, 902, np.random.RandomState(0)), np.arange(902))

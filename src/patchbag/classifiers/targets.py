@@ -40,6 +40,20 @@ def one_versus_rest(codes: np.ndarray, n_classes: int) -> np.ndarray:
     return np.where(codes[:, None] == (np.arange(n_classes) if n_classes > 2 else [1]), 1.0, -1.0)
 
 
+def in_proportion(codes: np.ndarray, size: int, random: np.random.RandomState) -> np.ndarray:
+    """(size,) sorted indices of random images, of each class ``codes (n,)`` its share, and one where there is room.
+
+    >>> in_proportion(np.array([0] * 6 + [1] * 3), 3, np.random.RandomState(0)) // 6
+    array([0, 0, 1])
+    """
+    order = random.permutation(len(codes))
+    share = np.empty(len(codes))  # of the class that comes before an image
+    for code in np.unique(codes):
+        members = np.flatnonzero(codes[order] == code)
+        share[members] = np.arange(len(members)) / len(members)
+    return np.sort(order[np.argsort(share, kind="stable")[:size]])
+
+
 def one_column_a_class(scores: np.ndarray) -> np.ndarray:
     """(n, C) scores, also where two classes share one column (n,) or (n, 1)."""
     if scores.ndim == 2 and scores.shape[1] > 1:

@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
+from patchbag.classifiers.gaussian_process.condensed import CondensedPosterior
 from patchbag.classifiers.gaussian_process.kernel_stack import stack_kernels
 
 
@@ -43,6 +44,10 @@ def dual_weights(process: GaussianProcessClassifier) -> tuple[np.ndarray, np.nda
     """(k, n, C) weights of the training images' kernels in the soft labels, and what the level adds to these (C,)."""
     check_is_fitted(process, "posterior_")
     posterior = process.posterior_
+    if isinstance(posterior, CondensedPosterior):  # its references are sums already
+        chosen = np.eye(process.input_.n_images_, process.input_.n_images_ - len(posterior.norms))
+        level = process.level + posterior.shift[: chosen.shape[1]]
+        return process.weights_[:, None, None] * chosen, level
     if hasattr(posterior, "solution"):
         alpha = posterior.solution
     else:
@@ -66,6 +71,11 @@ def process_shares(process: GaussianProcessClassifier, X: Any) -> ImageShares:
     ----------
     X : kernel row of the image, or what the process' transformers take
     """
+    if isinstance(process.posterior_, CondensedPosterior):
+        raise ValueError(
+            "the training images were condensed to sums, which say nothing of single images; "
+            "train with Categorizer(condense=False)"
+        )
     if process.scales_ is not None:
         raise ValueError("kernels of distances are not a weighted sum of the rows; explain by the kernels themselves")
     dual, level = dual_weights(process)

@@ -80,6 +80,12 @@ class Kernel(Storable, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return require_finite(from_device(self._compare(self._check(X, fitted=True))), "the similarities")
 
+    def with_sums(self, weights: Sequence[np.ndarray]) -> Self | None:
+        """A fitted copy with r references whose similarities are the present ones times ``weights (n, r)``, of which
+        there is one per kernel; None where similarities are not linear in the references.
+        """
+        return None
+
     @classmethod
     def fit_transform_all(cls, kernels: Sequence[Self], X: Any) -> list[Any]:
         """``fit_transform`` of several kernels of this class; what they share may be computed once."""

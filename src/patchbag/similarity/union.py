@@ -22,6 +22,7 @@ Cost: that of the branches, one after the other; 8 n n_ref k bytes.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
@@ -110,7 +111,7 @@ class KernelUnion(Kernel, Composition):
                 branches[name].steps[:-1] = steps
             grams |= _of_each_class("fit_transform_all", {name: branches[name] for name in names}, data)
         self.branches_, self.groups_ = list(branches.items()), list(groups.values())
-        return np.stack([np.asarray(grams[name], dtype=np.float64) for name in branches], axis=2)
+        return _layers([grams.pop(name) for name in branches])
 
     def transform(self, X: Any) -> np.ndarray:
         """(m, n_ref, k) kernels between m images and the references."""
@@ -120,7 +121,17 @@ class KernelUnion(Kernel, Composition):
             steps, _ = _parts(branches[names[0]])
             data = Pipeline(steps).transform(X) if steps else X
             rows |= _of_each_class("transform_all", {name: branches[name] for name in names}, data)
-        return np.stack([np.asarray(rows[name], dtype=np.float64) for name in branches], axis=2)
+        return _layers([rows.pop(name) for name in branches])
+
+    def with_sums(self, weights: Sequence[np.ndarray]) -> Self | None:
+        kernels = {name: _parts(branch)[1].with_sums([own]) for (name, branch), own in zip(self.branches_, weights)}
+        if any(kernel is None for kernel in kernels.values()):
+            return None
+        made = copy(self)
+        made.branches_ = [
+            (name, Pipeline([*_parts(branch)[0], ("kernel", kernels[name])])) for name, branch in self.branches_
+        ]
+        return made
 
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
@@ -129,6 +140,14 @@ class KernelUnion(Kernel, Composition):
         kernels = all(is_kernel(step) for _, step in values["branches_"])
         sound = names and kernels and sorted(grouped) == sorted(set(names))
         return None if sound else f"its branches are {names} and its groups {grouped}"
+
+
+def _layers(kernels: list[Any]) -> np.ndarray:
+    """Kernels (m, n) as (m, n, k), a view of (k, m, n): a classifier takes one after the other."""
+    stack = np.empty((len(kernels), *kernels[0].shape))
+    for i in range(len(kernels)):
+        stack[i], kernels[i] = kernels[i], None
+    return np.moveaxis(stack, 0, 2)
 
 
 def _parts(branch: Any) -> tuple[list[tuple[str, Any]], Kernel]:

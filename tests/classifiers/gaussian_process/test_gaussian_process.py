@@ -11,6 +11,7 @@ from oracles.gaussian_process import joint_log_evidence, posterior
 from patchbag.classifiers.gaussian_process.classifier import GaussianProcessClassifier
 from patchbag.classifiers.gaussian_process.combination import learn_combination
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior
+from patchbag.classifiers.targets import in_proportion
 
 RNG = np.random.default_rng(0)
 N, M = 45, 15
@@ -53,6 +54,18 @@ def test_learned_combination_prefers_the_informative_kernel_and_classifies(fitte
     assert fitted.weights_[0] > 5 * fitted.weights_[1]
     assert np.all(fitted.log_weights_std_ > 0)
     assert np.mean(fitted.predict(TEST) == Y[N:]) > 0.75
+
+
+def test_weights_and_noise_of_many_images_are_learned_of_a_sample_and_answers_of_all():
+    model = GaussianProcessClassifier(n_evidence=21, random_state=3).fit(TRAIN, Y[:N])
+    codes = np.unique(Y[:N], return_inverse=True)[1]
+    chosen = in_proportion(codes, 21, np.random.RandomState(3))
+    assert np.bincount(codes[chosen]).tolist() == [7, 7, 7]
+    sample = GaussianProcessClassifier().fit([kernel[np.ix_(chosen, chosen)] for kernel in TRAIN], Y[chosen])
+    np.testing.assert_allclose(model.weights_, sample.weights_)
+    assert model.noise_ == pytest.approx(sample.noise_)
+    fixed = GaussianProcessClassifier(weights=sample.weights_, noise=sample.noise_, optimize=None).fit(TRAIN, Y[:N])
+    np.testing.assert_allclose(model.decision_function(TEST), fixed.decision_function(TEST), atol=1e-9)
 
 
 def test_probabilities_sum_to_one_and_follow_the_decision(fitted):
@@ -246,7 +259,7 @@ def test_kernel_values_that_overflow_are_an_error_that_names_the_image(settings)
         model.predict_proba(rows)
     if "weights" in settings:
         with pytest.raises(ValueError, match="image 0 of 3 are not finite"):
-            model.predict_proba(GOOD[N : N + 3, :N], diagonal=[1.7e308, 1.0, 1.0])
+            model.predict_soft_labels(GOOD[N : N + 3, :N], diagonal=[1.7e308, 1.0, 1.0])
     assert np.isfinite(model.predict_proba(1e100 * GOOD[N : N + 3, :N])).all()
     if "n_inducing" not in settings:
         repaired = clone(model).set_params(repair=True).fit(GOOD[:N, :N] - 0.5 * np.eye(N), Y[:N])

@@ -51,6 +51,9 @@ def nearest_mean(cross: Any, diagonal: np.ndarray, norms: np.ndarray, codes: np.
     norms : (C,) what :func:`mean_norms` says of the classes
     codes : (n,) numbers of the training images' classes
     """
-    shares = like(class_shares(codes, len(norms)), cross)
-    found = diagonal[:, None] - 2.0 * to_host(cross @ shares) + norms
-    return np.asarray(np.fmin.reduce(found, axis=1), dtype=float)
+    return nearest_of(to_host(cross @ like(class_shares(codes, len(norms)), cross)), diagonal, norms)
+
+
+def nearest_of(products: np.ndarray, diagonal: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """:func:`nearest_mean`, given the inner products with the means of the classes (m, C)."""
+    return np.asarray(np.fmin.reduce(diagonal[:, None] - 2.0 * products + norms, axis=1), dtype=float)

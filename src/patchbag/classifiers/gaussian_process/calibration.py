@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from patchbag.classifiers.confidence.class_means import class_shares, mean_norms, nearest_mean, scatter
+from patchbag.classifiers.confidence.class_means import mean_norms, nearest_mean, scatter
 from patchbag.classifiers.confidence.left_out import LeftOut
 from patchbag.classifiers.confidence.temperature import fit_temperature, left_out_folds
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior
@@ -42,15 +42,3 @@ def calibrate(posterior: GaussianPosterior, labels: np.ndarray, random: Any) -> 
     known = np.isfinite(scores[np.arange(len(labels)), labels]).any()
     left_out = LeftOut.from_scores(scores, labels, temperature, far) if known else None
     return temperature / response, left_out
-
-
-def distances(posterior: GaussianPosterior, covariance: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """(m,) of images to the nearest mean of a class, from their prior covariance with the training images (m, n) and
-    variance (m,).
-    """
-    codes = one_column_a_class(posterior.targets).argmax(axis=1)
-    shares = class_shares(codes, max(posterior.targets.shape[1], 2))
-    # of K = LL' - σ²I, which need not be made
-    norms = np.sum((shares.T @ posterior.factor) ** 2, axis=1) - posterior.noise * np.sum(shares**2, axis=0)
-    own = np.einsum("ij,ij->i", posterior.factor, posterior.factor) - posterior.noise
-    return nearest_mean(covariance, prior, norms - scatter(own, norms, codes) / np.bincount(codes), codes)

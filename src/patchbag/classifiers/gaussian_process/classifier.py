@@ -38,7 +38,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from patchbag.classifiers.confidence.left_out import SaysHowSure, energy
-from patchbag.classifiers.gaussian_process.calibration import calibrate, distances
+from patchbag.classifiers.gaussian_process.calibration import calibrate
 from patchbag.classifiers.gaussian_process.combination import (
     MAX_ITER,
     learn_combination,
@@ -52,7 +52,7 @@ from patchbag.classifiers.gaussian_process.laplace import LaplacePosterior, lapl
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
 from patchbag.classifiers.gaussian_process.nystroem import choose_inducing, fit_inducing
 from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior, row_order
-from patchbag.classifiers.targets import encode_labels, one_column_a_class, one_versus_rest
+from patchbag.classifiers.targets import encode_labels, in_proportion, one_column_a_class, one_versus_rest
 from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 
@@ -78,6 +78,8 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
     l1, l2 : regularisation of the weights, and of the noise where it is learned; for few labels or many kernels
     spread : standard deviation of a prior of the log weights, around those that give kernels a mean self-kernel of one;
         None for the paper's process, which has none, and by which few labels leave one kernel of several
+    n_evidence : the evidence is that of so many training images at most, drawn from all classes in proportion; what
+        is learned of a few numbers changes little beyond, and its cost grows with the cube.  None for all
     n_inducing : None for the exact process, or the number of inducing images
     approximation : "fitc" or "nystroem"
     repair : clip negative eigenvalues of kernels (for distances, with γ fixed to one over the mean distance)
@@ -111,6 +113,7 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
     l1: float = parameter(NOT_NEGATIVE, default=0.0)
     l2: float = parameter(NOT_NEGATIVE, default=0.0)
     spread: float | None = parameter(POSITIVE, None, default=None)
+    n_evidence: int | None = parameter(ONE_OR_MORE, None, default=2000)
     n_inducing: int | None = parameter(ONE_OR_MORE, None, default=None)
     approximation: str = parameter(StrOptions({"fitc", "nystroem"}), default="fitc")
     repair: bool = parameter("boolean", default=False)
@@ -147,8 +150,7 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         return self
 
     def _fit(self, bases: np.ndarray, self_kernels: np.ndarray, labels: np.ndarray, targets: np.ndarray) -> None:
-        rows = slice(None) if self.inducing_ is None else self.inducing_
-        found = self.combination_ = self._learn(bases[:, rows][:, :, rows], targets[rows])
+        found = self.combination_ = self._learn(*self._evidence(bases, labels, targets))
         self.weights_, self.log_weights_std_ = found.weights, found.log_weights_std
         self.scales_, self.noise_ = found.scales, found.noise
         self.posterior_ = row_order(self._condition(bases, self_kernels, targets))
@@ -158,6 +160,13 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         if self.calibrate and self.likelihood == "gaussian" and self.inducing_ is None:
             random = check_random_state(self.random_state)
             self.temperature_, self.left_out_ = calibrate(self.posterior_, labels, random)
+
+    def _evidence(self, bases: np.ndarray, labels: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Kernels and targets of the images of which weights and noise are learned."""
+        chosen = self.inducing_
+        if chosen is None and self.n_evidence is not None and len(labels) > self.n_evidence:
+            chosen = in_proportion(labels, self.n_evidence, check_random_state(self.random_state))
+        return (bases, targets) if chosen is None else (bases[:, chosen[:, None], chosen], targets[chosen])
 
     def _choose_inducing(self, bases: np.ndarray, size: int) -> np.ndarray:
         kernels = np.exp(-unit_scales(bases)[:, None, None] * bases) if self.input_.distances_ else bases
@@ -234,10 +243,15 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         -------
         mean, variance : (m, C); C is 1 for two classes, and the mean is then that of ``classes_[1]``
         """
-        return self._soft_labels(X, diagonal)[:2]
+        mean, covariance, prior = self._mean(X, diagonal)
+        with np.errstate(over="ignore", invalid="ignore"):
+            variance = self.posterior_.variance(covariance, prior)
+        variance = np.broadcast_to(variance if variance.ndim == 2 else variance[:, None], mean.shape)
+        self.input_.check_finite(variance, covariance[None], prior[None])
+        return mean, np.maximum(variance, 0.0)
 
-    def _soft_labels(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Mean and variance (m, C), and the prior covariance with the training images (m, n) and variance (m,)."""
+    def _mean(self, X: Any, diagonal: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean (m, C), and the prior covariance with the training images (m, n) and variance (m,)."""
         check_is_fitted(self, "classes_")
         rows, self_kernels = self.input_.rows(X, diagonal)
         if self.inducing_ is not None:
@@ -245,19 +259,18 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         # what overflows is an error of its own below, with the image that is to blame
         with np.errstate(over="ignore", invalid="ignore"):
             covariance, prior = self._covariance(rows, self_kernels)
-            mean, variance = self.posterior_.predict(covariance, prior)
-        variance = np.broadcast_to(variance if variance.ndim == 2 else variance[:, None], mean.shape)
-        self.input_.check_finite(np.hstack([mean, variance]), rows, self_kernels)
-        return mean, np.maximum(variance, 0.0), covariance, prior
+            mean = self.posterior_.mean(covariance)
+        self.input_.check_finite(mean, rows, self_kernels)
+        return mean, covariance, prior
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Mean soft labels: (m, C), or (m,) for two classes."""
-        mean = self.predict_soft_labels(X)[0]
+        mean = self._mean(X)[0]
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest mean soft label."""
-        best = one_column_a_class(self.predict_soft_labels(X)[0]).argmax(axis=1)
+        best = one_column_a_class(self._mean(X)[0]).argmax(axis=1)
         return self.classes_[best]
 
     def predict_membership(self, X: Any, diagonal: Any = None) -> np.ndarray:
@@ -267,9 +280,10 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
 
     def predict_proba(self, X: Any, diagonal: Any = None) -> np.ndarray:
         """Probability of each class, (m, number of classes)."""
-        mean, variance = self.predict_soft_labels(X, diagonal)
+        check_is_fitted(self, "classes_")
         if self.temperature_ is not None:
-            return softmax(self.temperature_ * one_column_a_class(mean), axis=1)
+            return softmax(self.temperature_ * one_column_a_class(self._mean(X, diagonal)[0]), axis=1)
+        mean, variance = self.predict_soft_labels(X, diagonal)
         deviation = self._deviation(variance)
         if mean.shape[1] == 1:
             p = membership(mean, deviation)
@@ -277,11 +291,11 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         return winning_probabilities(mean, deviation)
 
     def _strangeness(self, X: Any) -> np.ndarray:
-        mean, _, covariance, prior = self._soft_labels(X)
+        mean, covariance, prior = self._mean(X)
         surprise = energy((self.temperature_ or 1.0) * one_column_a_class(mean))
         if self.left_out_ is None:
             return surprise[None]
-        return np.stack([surprise, distances(self.posterior_, covariance, prior)])
+        return np.stack([surprise, self.posterior_.nearest(covariance, prior)])
 
     def _deviation(self, variance: np.ndarray) -> np.ndarray:
         return np.sqrt(variance + (1.0 if self.likelihood == "probit" else self.noise_))
@@ -298,8 +312,11 @@ class GaussianProcessClassifier(FittedProcess, SaysHowSure, ClassifierMixin, Bas
         Kernels given to ``predict`` afterwards have n + 1 columns, the new image last.
         """
         check_is_fitted(self, "classes_")
-        if self.likelihood != "gaussian" or self.inducing_ is not None:
-            raise ValueError("update is for the gaussian likelihood without inducing images; call fit")
+        if not isinstance(self.posterior_, GaussianPosterior):
+            raise ValueError(
+                "update is for the gaussian likelihood and all training images, neither inducing images nor condensed "
+                "ones; call fit"
+            )
         label = np.ravel(np.asarray(y))
         if len(label) != 1:
             raise ValueError(f"update takes one image and its label at a time, got {len(label)} labels")

@@ -6,9 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from patchbag.classifiers.gaussian_process.condensed import CondensedPosterior
+from patchbag.classifiers.gaussian_process.laplace import LaplacePosterior
+from patchbag.classifiers.gaussian_process.nystroem import InducingPosterior
+from patchbag.classifiers.gaussian_process.posterior import GaussianPosterior
 from patchbag.classifiers.targets import one_machine_a_class
 from patchbag.storage.declared import Declared, Part, boolean, floats, integer, integers, labels, real, stored
 from patchbag.storage.registry import storable
+
+POSTERIORS = (GaussianPosterior, LaplacePosterior, InducingPosterior, CondensedPosterior)
 
 
 @storable
@@ -43,7 +49,7 @@ class FittedProcess:
         "log_weights_std_": floats("k", finite=False, optional=True),
         "scales_": floats("k", low=0, nullable=True),
         "noise_": real(low=0),
-        "posterior_": Part("GaussianPosterior", "LaplacePosterior", "InducingPosterior", n="known", C="machines"),
+        "posterior_": Part(*(kind.__name__ for kind in POSTERIORS), n="known", C="machines", classes="C"),
         "log_evidence_": real(finite=False, optional=True),
         "trace_error_": real(finite=False, optional=True),
         "temperature_": real(low=0, nullable=True),
@@ -54,4 +60,6 @@ class FittedProcess:
         known = sizes.get("inducing", sizes["n"])
         if sizes["known"] != known:
             return f"its posterior is of {sizes['known']} images, not of {known}"
+        if isinstance(values["posterior_"], CondensedPosterior):
+            sizes = sizes | {"machines": known - sizes["C"]}
         return one_machine_a_class(values, sizes)

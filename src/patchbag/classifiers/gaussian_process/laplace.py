@@ -60,13 +60,17 @@ class LaplacePosterior:
         _, gradient, root, factor, evidence = (np.array(part) for part in zip(*modes))
         return cls(gradient, root, factor, float(evidence.sum()))
 
-    def predict(self, rows: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (m, C) of the soft labels of images with kernel ``rows (m, n)`` and self-kernel (m,)."""
+    def mean(self, rows: np.ndarray) -> np.ndarray:
+        """(m, C) mean of the soft labels of images with kernel ``rows (m, n)``."""
+        return rows @ self.gradient.T
+
+    def variance(self, rows: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        """(m, C) their variance, with the self-kernel ``diagonal (m,)``."""
         variances = []
         for root, factor in zip(self.root, self.factor):
             half = solve_triangular(factor, root[:, None] * rows.T, lower=True, check_finite=False)
             variances.append(diagonal - np.einsum("ij,ij->j", half, half))
-        return rows @ self.gradient.T, np.stack(variances, axis=1)
+        return np.stack(variances, axis=1)
 
 
 def probit_derivatives(targets: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

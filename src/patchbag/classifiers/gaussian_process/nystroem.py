@@ -45,12 +45,15 @@ class InducingPosterior:
     log_evidence: float = stored(real(finite=False))
     trace_error: float = stored(real(finite=False))
 
-    def predict(self, rows: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (q, C) and variance (q,) for kernel ``rows (q, m)`` with the inducing images and self-kernel (q,)."""
+    def mean(self, rows: np.ndarray) -> np.ndarray:
+        """(q, C) mean of the soft labels for kernel ``rows (q, m)`` with the inducing images."""
+        return rows @ self.weights
+
+    def variance(self, rows: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        """(q,) their variance, with the self-kernel ``diagonal (q,)``."""
         half = solve_triangular(self.factor, rows.T, lower=True, check_finite=False)
         inner = solve_triangular(self.inner, half, lower=True, check_finite=False)
-        variance = diagonal - np.einsum("ij,ij->j", half, half) + np.einsum("ij,ij->j", inner, inner)
-        return rows @ self.weights, variance
+        return diagonal - np.einsum("ij,ij->j", half, half) + np.einsum("ij,ij->j", inner, inner)
 
 
 def choose_inducing(kernel: np.ndarray, size: int) -> np.ndarray:

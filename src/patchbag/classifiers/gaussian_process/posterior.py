@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
+from patchbag.classifiers.confidence.class_means import class_shares, nearest_mean, scatter
 from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.classifiers.gaussian_process.evidence import cholesky_factor, inverse_of
+from patchbag.classifiers.targets import one_column_a_class
 from patchbag.device import to_host
 from patchbag.storage.declared import floats, real, stored
 from patchbag.storage.registry import storable
@@ -69,12 +71,36 @@ class GaussianPosterior:
         log_det = 2.0 * np.log(np.diagonal(self.factor)).sum()
         return float(-0.5 * np.vdot(self.targets, self.solution) - 0.5 * n_classes * (log_det + n * np.log(2 * np.pi)))
 
-    def predict(self, rows: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (m, C) and variance (m,) of the soft labels for kernel ``rows (m, n)`` and self-kernel ``diagonal
-        (m,)``.
-        """
+    def mean(self, rows: np.ndarray) -> np.ndarray:
+        """(m, C) mean of the soft labels for kernel ``rows (m, n)``."""
+        return rows @ self.solution
+
+    def variance(self, rows: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        """(m,) their variance, with the self-kernel ``diagonal (m,)``."""
         half = solve_triangular(self.factor, rows.T, lower=True, check_finite=False)
-        return rows @ self.solution, diagonal - np.einsum("ij,ij->j", half, half)
+        return diagonal - np.einsum("ij,ij->j", half, half)
+
+    def nearest(self, rows: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        """(m,) distance to the nearest mean of the training images of a class."""
+        return nearest_mean(rows, diagonal, self.class_norms(), self.codes)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """(n,) number of the class of each image."""
+        return np.asarray(one_column_a_class(self.targets).argmax(axis=1))
+
+    @property
+    def shares(self) -> np.ndarray:
+        """(n, classes) weights of the images in the means of their classes."""
+        return class_shares(self.codes, max(self.targets.shape[1], 2))
+
+    def class_norms(self) -> np.ndarray:
+        """(classes,) squared lengths of the class means, less what they are too long for the number of images."""
+        codes, shares = self.codes, self.shares
+        # of K = LL' - σ²I, which need not be made
+        norms = np.sum((shares.T @ self.factor) ** 2, axis=1) - self.noise * np.sum(shares**2, axis=0)
+        own = np.einsum("ij,ij->i", self.factor, self.factor) - self.noise
+        return np.asarray(norms - scatter(own, norms, codes) / np.bincount(codes))
 
     def left_out(self, folds: Sequence[Fold]) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n, C) and variance (n,) of the soft labels of training images given those outside their fold; NaN for
