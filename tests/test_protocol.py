@@ -51,3 +51,5 @@ def test_where_nobody_says_how_many_train_it_is_half_of_the_smallest_class():
     assert half_of_smallest(LABELS) == 3
     assert half_of_smallest(["a", "b"]) == 1
     assert half_of_smallest(np.repeat(["a", "b"], 1000)) == 100
+    assert half_of_smallest(np.repeat(np.arange(300), 100)) == 20
+    assert half_of_smallest(np.repeat(np.arange(7000), 2)) == 1

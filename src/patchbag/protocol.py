@@ -9,10 +9,13 @@ import numpy as np
 
 from patchbag.runtime import check_random_state
 
+MOST_IMAGES = 6000  # in all: what every recipe can learn from in memory
+
 
 def half_of_smallest(labels: Any) -> int:
-    """Default number of training images per class: half of the smallest class, from 1 to 100."""
-    return int(np.clip(np.unique(labels, return_counts=True)[1].min() // 2, 1, 100))
+    """Default number of training images per class: half of the smallest class, from 1 to 100, and 6,000 in all."""
+    sizes = np.unique(labels, return_counts=True)[1]
+    return int(np.clip(sizes.min() // 2, 1, min(100, max(MOST_IMAGES // len(sizes), 1))))
 
 
 class PerClassSplit:

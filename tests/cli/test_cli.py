@@ -575,6 +575,16 @@ def test_too_many_training_images_are_an_error_before_anything_is_described(pict
     assert "class 'lonely' has 1 image" in error and "add images to it, or leave it out" in error
 
 
+def test_of_more_images_than_its_kernels_have_room_for_auto_learns_from_a_sample_and_says_so(
+    picture_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("patchbag.protocol.MOST_IMAGES", 21)
+    result = run("train", picture_folder, "-o", tmp_path / "m.patchbag", "-j", 1)
+    assert "auto learns from 21 of the 36 images with a label" in result.stderr
+    assert "auto, 21 images, 3 classes" in result.output, result.output
+    assert "learns from" not in run("train", picture_folder, "-r", "words", "-j", 1, *SMALL).stderr
+
+
 def test_the_same_image_in_two_classes_is_named(picture_folder):
     copy = picture_folder / "stripes" / "copy.png"
     copy.write_bytes((picture_folder / "bars" / "00.png").read_bytes())

@@ -60,6 +60,7 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = options.make_categorizer(recipe, features, settings, seed)
+        found = found if recipe != "auto" else as_many_as_auto_takes(found, seed)
     if vectors is not None and not stream:
         raise ValueError("--vectors says where vectors are kept with --stream; give both")
     if stream:
@@ -81,6 +82,23 @@ def train(
     bare = len(images.unlabelled())
     many = f"{len(images)} images" + (f" ({bare} of them without a label)" if bare else "")
     screen.result(f"{output}: {recipe}, {many}, {len(images.classes)} classes, {size:.1f} MB")
+
+
+def as_many_as_auto_takes(found: Any, seed: int) -> Any:
+    """Of more images than the kernels of ``auto`` have room for, a sample in which each class has its share."""
+    from patchbag.classifiers.targets import encode_labels, in_proportion
+    from patchbag.protocol import MOST_IMAGES
+    from patchbag.runtime import check_random_state
+
+    images = found.labelled()
+    if len(images) <= MOST_IMAGES:
+        return found
+    screen.say(
+        f"auto learns from {MOST_IMAGES:,} of the {len(images):,} images with a label, of each class its share: it "
+        "compares every image with every other; --recipe deep-linear, or fisher --stream, learns from all",
+        "yellow",
+    )
+    return images[in_proportion(encode_labels(images.labels)[1], MOST_IMAGES, check_random_state(seed))]
 
 
 def train_streamed(found: Any, categorizer: Any, address: str | None) -> Any:
@@ -112,7 +130,8 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            help="Random images per class that train; the rest tests. Default: half of the smallest class, up to 100.",
+            help="Random images per class that train; the rest tests. Default: half of the smallest class, up to 100, "
+            "and 6,000 in all.",
         ),
     ] = None,
     splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
