@@ -27,7 +27,8 @@ def test_labels_left_out_are_those_of_a_process_that_never_saw_the_fold():
     kernel, y = scene(3, 5)
     targets = np.where(y[:, None] == np.arange(3), 1.0, -1.0)
     folds = left_out_folds(y, 3, 0)
-    mean, variance = GaussianPosterior.from_kernel(kernel, targets, 0.1).left_out(folds)
+    posterior = GaussianPosterior.from_kernel(kernel, targets, 0.1)
+    mean, variance = posterior.left_out(folds, posterior.inverse())
     for train, test in folds:
         other = GaussianPosterior.from_kernel(kernel[np.ix_(train, train)], targets[train], 0.1)
         rows = kernel[np.ix_(test, train)]

@@ -26,8 +26,10 @@ def calibrate(posterior: GaussianPosterior, labels: np.ndarray, random: Any) -> 
     if not folds:
         return None, None
     # noise shrinks the soft labels; the temperature's prior is in units of the targets
-    response = max(posterior.response, 1e-12)
-    mean, _ = posterior.left_out(folds)
+    inverse = posterior.inverse()
+    response = max(posterior.response(inverse), 1e-12)
+    mean, _ = posterior.left_out(folds, inverse)
+    del inverse  # as large as the kernel, which comes next
     scores = one_column_a_class(mean / response)
     n_classes, far = scores.shape[1], np.zeros(len(labels))
     kernel = posterior.factor @ posterior.factor.T

@@ -102,25 +102,27 @@ class GaussianPosterior:
         own = np.einsum("ij,ij->i", self.factor, self.factor) - self.noise
         return np.asarray(norms - scatter(own, norms, codes) / np.bincount(codes))
 
-    def left_out(self, folds: Sequence[Fold]) -> tuple[np.ndarray, np.ndarray]:
+    def inverse(self) -> np.ndarray:
+        """(n, n) A⁻¹, which costs as much as twice the factor."""
+        return inverse_of(self.factor)
+
+    def left_out(self, folds: Sequence[Fold], inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n, C) and variance (n,) of the soft labels of training images given those outside their fold; NaN for
-        images of no fold.
+        images of no fold.  ``inverse`` is that of A.
 
         Without images F they are T_F - ([A^-1]_FF)^-1 [A^-1 T]_F and the diagonal of ([A^-1]_FF)^-1 less the noise,
         after Rasmussen & Williams 2006, eq. 5.12.
         """
         mean, variance = np.full(self.targets.shape, np.nan), np.full(len(self.targets), np.nan)
-        inverse = inverse_of(self.factor)
         for _, test in folds:
             covariance = np.linalg.inv(inverse[np.ix_(test, test)])
             mean[test] = self.targets[test] - covariance @ self.solution[test]
             variance[test] = np.diagonal(covariance) - self.noise
         return mean, np.maximum(variance, 0.0)
 
-    @property
-    def response(self) -> float:
+    def response(self, inverse: np.ndarray) -> float:
         """The mean share of a change of a training image's target that its mean soft label follows."""
-        return float(1 - self.noise * np.trace(inverse_of(self.factor)) / len(self.factor))
+        return float(1 - self.noise * np.trace(inverse) / len(inverse))
 
     def append(self, row: np.ndarray, diagonal: float, targets: np.ndarray) -> GaussianPosterior:
         """The posterior with one more labelled image: kernel ``row (n,)``, self-kernel and ``targets (C,)``."""
