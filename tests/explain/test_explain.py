@@ -26,6 +26,7 @@ from patchbag import (
     UniversalStatistics,
     make_recipe,
 )
+from patchbag.classifiers.gaussian_process.condensed import condensed
 from patchbag.explain.heat import heat_map
 from patchbag.explain.images import linear_shares, process_shares
 from patchbag.explain.patches import explain_patches, explain_pool
@@ -125,6 +126,10 @@ def test_several_kinds_of_features_have_a_part_each():
     found = explain_patches(model, channels[3:4])
     assert [part.kind for part in found.parts] == ["sift", "colour"]
     np.testing.assert_allclose(found.scores, model.decision_function(channels[3:4])[0], atol=TOLERANCE)
+    small = explain_patches(condensed(model), channels[3:4])  # sums of training vectors say the same of every patch
+    for part, same in zip(found.parts, small.parts):
+        np.testing.assert_allclose(same.values, part.values, atol=TOLERANCE)
+    np.testing.assert_allclose(small.rest, found.rest, atol=TOLERANCE)
 
 
 def test_recipes_explain_images(textures):
