@@ -115,6 +115,18 @@ def test_points_are_added_and_taken_out(algorithm):
         model.remove(2700)
 
 
+def test_an_index_that_began_with_few_points_or_lost_all_gets_its_tree():
+    model = BregmanNeighbors(4, smoothing=0.0, random_state=0).fit(X[:100]).partial_fit(X[100:200])
+    assert model.index_.tree is None
+    model.partial_fit(X[200:])
+    assert model.index_.tree is not None and model.index_.costs is not None
+    np.testing.assert_array_equal(model.kneighbors(Q)[1], oracle.nearest("kl", "right", Q, X, 4))
+    model = BregmanNeighbors(4, algorithm="ball", smoothing=0.0, random_state=0).fit(X[:100])
+    model.remove(np.arange(100)).partial_fit(X[:5]).remove(np.arange(100, 105)).partial_fit(X)
+    assert model.query_stats(Q)["leaves"].min() > 0
+    np.testing.assert_array_equal(model.kneighbors(Q)[1] - 105, oracle.nearest("kl", "right", Q, X, 4))
+
+
 @pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "graph", "auto", "sample"])
 def test_it_travels_and_is_saved_without_pickle(algorithm, tmp_path):
     model = BregmanNeighbors(3, side="symmetric", algorithm=algorithm, sample=0.5, random_state=0).fit(X)
