@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from io import BytesIO
 
 import cv2
 import numpy as np
@@ -15,6 +16,7 @@ from patchbag.experiments import (
     Journal,
     list_experiments,
     load_experiment,
+    plots,
     run_experiment,
     write_results,
 )
@@ -166,6 +168,16 @@ def test_confusions_beside_curves_are_a_plot_of_their_own(tmp_path):
     assert [p.name for p in both] == ["one.json", "one.png", "one-confusion.png"] and all(p.is_file() for p in both)
     alone = write_results({"name": "two", "runs": runs[2:], "plot": "confusion"}, tmp_path)
     assert [p.name for p in alone] == ["two.json", "two.png"] and alone[1].stat().st_size > 1000
+
+
+def test_the_legend_of_many_runs_lies_inside_of_the_plot_and_tells_them_apart():
+    names = [f"a classifier with a name that is as long as this, {i}" for i in range(12)]
+    runs = [{"name": n, "series": n, "x": x, "mean": 50.0 + x} for n in names[:4] for x in (0.1, 1.0)]
+    figure, axes = plots._plot_curves(runs + [{"name": n, "mean": 60.0} for n in names[4:]])
+    figure.savefig(BytesIO())
+    box, inside = figure.legends[0].get_window_extent(), figure.bbox
+    assert box.x0 >= inside.x0 and box.x1 <= inside.x1 and axes.get_window_extent().height > 0.4 * inside.height
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_label() in names}) == 8
 
 
 def test_missing_experiments_and_data_are_clear_errors(tmp_path):

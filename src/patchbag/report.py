@@ -42,7 +42,7 @@ svg { max-width: 100%; height: auto; display: block } svg text { font: 12px syst
 .mistakes figcaption { font-size: 13px; line-height: 1.35; overflow-wrap: anywhere } .mistakes small { color: var(--soft) }
 .voters { display: flex; flex-wrap: wrap; gap: 3px; margin-top: 4px } .mistakes .voters img { width: 42px } .voters span { display: grid; line-height: 1.2 }
 .voters small { font-size: 10px } .mistakes .voters small.yes { color: var(--good) } .mistakes .voters small.no { color: var(--bad) }
-.kept { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; margin-top: 8px } .kept b { width: 130px; overflow-wrap: anywhere }
+.kept { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; margin-top: 8px } .kept b { width: 150px; overflow-wrap: anywhere }
 .kept small { width: 60px; color: var(--soft) } .kept img { width: 72px; aspect-ratio: 1; object-fit: cover; border-radius: 5px }
 .no { color: var(--bad) } .yes { color: var(--good) }
 table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); font-weight: normal }

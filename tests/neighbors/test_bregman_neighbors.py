@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.cluster import DBSCAN
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.pipeline import make_pipeline
@@ -75,6 +77,23 @@ def test_it_stands_in_a_pipeline_before_scikit_learns_neighbours():
     y = np.argmax(X, axis=1)
     model = make_pipeline(BregmanNeighbors(n_neighbors=5), KNeighborsClassifier(5, metric="precomputed"))
     assert np.mean(model.fit(X, y).predict(Q) == np.argmax(Q, axis=1)) > 0.9
+    assert model[:-1].get_feature_names_out()[-1] == f"bregmanneighbors{len(X) - 1}"
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "ball"])
+def test_all_points_within_a_radius_are_a_graph_that_scikit_learn_clusters(algorithm):
+    model = BregmanNeighbors(side="symmetric", algorithm=algorithm, smoothing=0.0, random_state=0).fit(X)
+    full = np.array([oracle.divergences("kl", "symmetric", x, X) for x in X[:50]])
+    radius = np.quantile(full, 0.02)
+    graph = model.radius_neighbors_graph(X[:50], radius, "distance")
+    np.testing.assert_allclose(graph.toarray(), np.where(full <= radius, full, 0), atol=1e-12)
+    assert all(np.all(np.diff(graph[i].data) >= 0) for i in range(50))
+    np.testing.assert_array_equal(model.radius_neighbors_graph(X[:50], radius).toarray(), full <= radius)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it would warn of rows that are not in order
+        found = DBSCAN(radius, metric="precomputed").fit_predict(model.radius_neighbors_graph(None, radius, "distance"))
+    literal = [oracle.divergences("kl", "symmetric", x, X) for x in X]
+    np.testing.assert_array_equal(found, DBSCAN(radius, metric="precomputed").fit_predict(np.array(literal)))
 
 
 @pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "graph", "auto"])
@@ -94,6 +113,18 @@ def test_points_are_added_and_taken_out(algorithm):
     assert all(np.array_equal(indices, alive) for indices in found)
     with pytest.raises(IndexError, match="0 to 2699"):
         model.remove(2700)
+
+
+def test_an_index_that_began_with_few_points_or_lost_all_gets_its_tree():
+    model = BregmanNeighbors(4, smoothing=0.0, random_state=0).fit(X[:100]).partial_fit(X[100:200])
+    assert model.index_.tree is None
+    model.partial_fit(X[200:])
+    assert model.index_.tree is not None and model.index_.costs is not None
+    np.testing.assert_array_equal(model.kneighbors(Q)[1], oracle.nearest("kl", "right", Q, X, 4))
+    model = BregmanNeighbors(4, algorithm="ball", smoothing=0.0, random_state=0).fit(X[:100])
+    model.remove(np.arange(100)).partial_fit(X[:5]).remove(np.arange(100, 105)).partial_fit(X)
+    assert model.query_stats(Q)["leaves"].min() > 0
+    np.testing.assert_array_equal(model.kneighbors(Q)[1] - 105, oracle.nearest("kl", "right", Q, X, 4))
 
 
 @pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "graph", "auto", "sample"])
@@ -229,8 +260,18 @@ def test_what_cannot_be_asked_is_told():
     model = BregmanNeighbors().fit(X[:50])
     with pytest.raises(ValueError, match="rows of 8 numbers, got 5"):
         model.kneighbors(Q[:, :5])
-    with pytest.raises(ValueError, match="between 1 and the number of points, 50"):
-        model.kneighbors(Q, 51)
+    for asked, k, told in ((Q, 51, "points, 50, got 51"), (Q, 2.0, "got 2.0"), (None, 50, "other points, 49, got 50")):
+        with pytest.raises(ValueError, match=f"between 1 and the number of .*{told}"):
+            model.kneighbors(asked, k)
+    for radius in (-1.0, np.nan, "all"):
+        with pytest.raises(ValueError, match="radius must be a number of at least 0"):
+            model.radius_neighbors(Q, radius)
+    with pytest.raises(ValueError, match="mode must be"):
+        model.kneighbors_graph(Q, mode="distances")
+    with pytest.raises(TypeError, match=r"got bool; np\.flatnonzero"):
+        model.remove(np.arange(50) < 5)
+    with pytest.raises(ValueError, match=r"\(m, 2, d\), got \(3, 4, 8\)"):
+        BregmanNeighbors(side="mixed").fit(X[:50]).kneighbors(np.ones((3, 4, 8)))
     with pytest.raises(ValueError, match="NaN"):
         model.kneighbors(np.full((1, 8), np.nan))
     with pytest.raises(ValueError, match="'side' parameter"):
@@ -238,6 +279,44 @@ def test_what_cannot_be_asked_is_told():
     with pytest.raises(ValueError, match="entry 0 of row 0 is 0"):
         BregmanNeighbors(smoothing=0.0).fit(np.eye(3)[::-1])
     assert clone(model).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage"])
+@pytest.mark.parametrize("side", ["right", "left", "symmetric"])
+@pytest.mark.parametrize("divergence", ["generalized_kl", "itakura_saito", "squared_euclidean"])
+def test_the_unit_of_the_numbers_changes_no_neighbour(divergence, side, algorithm):
+    options = {"divergence": divergence, "side": side, "algorithm": algorithm, "leaf_size": 6, "random_state": 0}
+    data = np.random.default_rng(0).gamma(2.0, size=(90, 4)) + 0.01
+    expected = BregmanNeighbors(3, **options).fit(data).kneighbors(data)[1]
+    for unit in (1e-100, 1e-30, 1e-12, 1e12, 1e30, 1e60):
+        if unit >= 1e-30 or divergence != "squared_euclidean":  # squares of 1e-100 are below the smallest float
+            found = BregmanNeighbors(3, **options).fit(data * unit).kneighbors(data * unit)[1]
+            np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match=r"differ by less than|is too large for"):
+        BregmanNeighbors(3, **options).fit(data * 1e-200)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "ball", "vantage", "graph"])
+@pytest.mark.parametrize(
+    ("divergence", "size", "large"), [("squared_euclidean", 1e160, 1e20), ("exponential", 1e4, 50)]
+)
+def test_numbers_that_overflow_are_an_error_and_not_neighbours_out_of_nowhere(algorithm, divergence, size, large):
+    data = np.random.default_rng(0).normal(size=(60, 3))
+    options = {"divergence": divergence, "algorithm": algorithm, "leaf_size": 8, "random_state": 0}
+    far = np.append(data[:7], np.full((1, 3), size), axis=0)
+    with pytest.raises(ValueError, match="row 7 is too large for the"):
+        BregmanNeighbors(3, **options).fit(far)
+    model = BregmanNeighbors(3, **options).fit(data)
+    with pytest.raises(ValueError, match="row 7 is too large for the"):
+        model.kneighbors(far)
+    with pytest.raises(ValueError, match="too large"):
+        model.kneighbors(far[-1:])
+    with pytest.raises(ValueError, match="row 7 is too large for the"):
+        model.radius_neighbors(far, 1.0)
+    with pytest.raises(ValueError, match="row 7 is too large for the"):
+        model.partial_fit(far)
+    with pytest.raises(ValueError, match="far larger than the points of the index"):
+        model.partial_fit(np.abs(data) * large)  # infinite in float32, which is how points that are gone are marked
 
 
 @pytest.mark.parametrize(

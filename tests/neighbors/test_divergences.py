@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
@@ -10,6 +12,7 @@ from scipy.special import expit, xlog1py, xlogy
 from oracles import bregman as oracle
 from patchbag.neighbors import coordinates
 from patchbag.neighbors.divergences import GENERATORS, Generator, hessian_cut, mahalanobis, smooth
+from patchbag.neighbors.forms import Form
 
 # the dual of the logistic one in closed form
 BINARY_ENTROPY = Generator(
@@ -136,11 +139,14 @@ def test_smoothing_lifts_zeros_and_keeps_the_simplex():
     np.testing.assert_allclose(smooth(X, GENERATORS["generalized_kl"], 0.1)[0], [0.4 / 3, 2 + 0.4 / 3, 2 + 0.4 / 3])
 
 
-@pytest.mark.parametrize("row", [[0.0, 1.0], [-1.0, 3.0], [0.0, 0.0]])
-def test_what_is_outside_of_the_domain_is_named(row):
-    smoothing = 0.0 if row == [0.0, 1.0] else 1e-3
-    with pytest.raises(ValueError, match="entry 0 of row 1"):
-        smooth(np.array([[1.0, 2.0], row]), GENERATORS["kl"], smoothing)
+@pytest.mark.parametrize("name", ["kl", "generalized_kl", "itakura_saito"])
+@pytest.mark.parametrize("row", [[0.0, 1.0], [-1.0, 3.0], [0.0, 0.0], [-1.0, -3.0], [-1.0, 1.0]])
+def test_what_is_outside_of_the_domain_is_named_as_it_was_given(row, name):
+    smoothing, X = 0.0 if row == [0.0, 1.0] else 1e-3, np.array([[1.0, 2.0], row])
+    for clean in (partial(smooth, generator=GENERATORS[name], smoothing=smoothing),
+                  Form(GENERATORS[name], smoothing=smoothing).clean):  # fmt: skip
+        with pytest.raises(ValueError, match=f"entry 0 of row 1 is {row[0]:g};"):
+            clean(X)
 
 
 def test_a_precision_must_be_positive_definite():

@@ -9,6 +9,10 @@ import numpy as np
 
 from patchbag.storage.replacing import write_json
 
+# inches: of a figure; of a letter, of the sample of a line and of a row of legends in 8 points
+WIDTH = 7.5
+LETTER, HANDLE, LINE = 0.06, 0.5, 0.16
+
 
 def result_paths(name: str, folder: Path) -> tuple[Path, Path, Path]:
     """Where the JSON file, the plot and the journal of an experiment are."""
@@ -43,7 +47,7 @@ def write_results(result: dict[str, Any], folder: Path) -> tuple[Path, ...]:
     return (data_path, *plots)
 
 
-def _canvas(width: float = 7.5, height: float = 5.0, panels: int = 1) -> tuple[Any, Any]:
+def _canvas(width: float = WIDTH, height: float = 5.0, panels: int = 1) -> tuple[Any, Any]:
     """A figure and its axes, or those of several panels side by side."""
     from matplotlib.figure import Figure
 
@@ -69,8 +73,13 @@ def _plot_points(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     """A curve per series over its x, and a horizontal line for each run that belongs to none."""
-    figure, axes = _canvas()
-    for name in dict.fromkeys(r.get("series") for r in runs if r.get("series")):
+    names = list(dict.fromkeys(r.get("series") for r in runs if r.get("series")))
+    measured = {r.get("unit") for r in runs if r.get("series")}
+    flat = [r for r in runs if not r.get("series") and r.get("unit") in measured]
+    longest = max(map(len, [*names, *(r["name"] for r in flat)]))
+    columns = max(1, min(3, int(WIDTH / (LETTER * longest + HANDLE))))
+    figure, axes = _canvas(height=4.2 + LINE * -(-(len(names) + len(flat)) // columns))
+    for name in names:
         mine = [r for r in runs if r.get("series") == name]
         x = [r["x"] for r in mine]
         ours, spread = [r["mean"] for r in mine], [r.get("std", 0) for r in mine]
@@ -83,14 +92,14 @@ def _plot_curves(runs: list[dict[str, Any]]) -> tuple[Any, Any]:
     if len(ticks) <= 20:
         axes.set_xticks(ticks, [f"{v:g}" for v in ticks])
         axes.minorticks_off()
-    measured = {r.get("unit") for r in runs if r.get("series")}
-    for i, r in enumerate(r for r in runs if not r.get("series") and r.get("unit") in measured):
-        axes.axhline(r["mean"], color=f"C{7 + i % 3}", linestyle="--", linewidth=1, label=r["name"])
+    for i, r in enumerate(flat):
+        style = {"color": f"C{(len(names) + i) % 10}", "linestyle": ("--", ":", "-.")[i // 10 % 3]}
+        axes.axhline(r["mean"], linewidth=1, label=r["name"], **style)
     if any(r.get("published") is not None for r in runs if r.get("series")):
         axes.plot([], [], "D", markerfacecolor="none", color="black", label="published")
     axes.set_ylabel(next((r["unit"] for r in runs if r.get("unit")), "mean per-class accuracy, %"))
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    figure.legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
     return figure, axes
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -26,7 +26,7 @@ from patchbag.runtime import check_random_state
 
 
 @estimator
-class BregmanNeighbors(TransformerMixin, BaseEstimator):
+class BregmanNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Nearest neighbours under a Bregman divergence.
 
     Parameters
@@ -109,13 +109,21 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     def remove(self, indices: Any) -> Self:
         """Take points out; the others keep their numbers."""
         check_is_fitted(self, "index_")
-        indices = np.atleast_1d(np.asarray(indices, dtype=np.int64))
+        indices = np.atleast_1d(np.asarray(indices))
+        if indices.size and indices.dtype.kind not in "iu":
+            raise TypeError(
+                f"points are named by their numbers, got {indices.dtype}; np.flatnonzero gives those of a mask"
+            )
         if len(indices) and not (indices.min() >= 0 and indices.max() < self.n_samples_fit_):
             raise IndexError(
                 f"points are numbered 0 to {self.n_samples_fit_ - 1}, got {indices.min()}..{indices.max()}"
             )
-        self.index_.remove(indices)
+        self.index_.remove(indices.astype(np.int64))
         return self
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_samples_fit_
 
     def _check(self, X: Any) -> np.ndarray:
         """Rows as float64; the plain case is looked at in microseconds, as single queries take tens of them."""
@@ -133,18 +141,28 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
         if X is None:
             return points.ask(points.rows, points.rows)
         if self.side == "mixed" and np.ndim(X) == 3:
+            if np.shape(X)[1] != 2:
+                raise ValueError(f"queries of a left and a right row each are (m, 2, d), got {np.shape(X)}")
             left, right = (points.form.clean(self._check(np.asarray(X)[:, i])) for i in (0, 1))
-            return points.ask(left, right)
-        rows = points.form.clean(self._check(X))
-        return points.ask(rows, rows)
+        else:
+            left = right = points.form.clean(self._check(X))
+        with np.errstate(over="ignore", invalid="ignore"):
+            queries = points.ask(left, right)
+        fits = np.isfinite(queries.error) & np.isfinite(queries.centred).all(axis=1)
+        if not fits.all():
+            raise ValueError(f"row {np.argmin(fits)} is too large for the {points.form.generator.name} divergence")
+        return queries
 
     def _search(self, X: Any, n_neighbors: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not hasattr(self, "index_"):  # check_is_fitted takes as long as a search
             check_is_fitted(self, "index_")
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         own = X is None  # a point is not its own neighbour
-        if not 1 <= k <= self.index_.n_live() - own:
-            raise ValueError(f"n_neighbors must be between 1 and the number of points, {self.index_.n_live()}, got {k}")
+        most = self.index_.n_live() - own
+        # abstract classes answer slowly
+        if not ((type(k) is int or isinstance(k, Integral)) and 1 <= k <= most):
+            others = "other points" if own else "points"
+            raise ValueError(f"n_neighbors must be between 1 and the number of {others}, {most}, got {k!r}")
         if type(X) is np.ndarray and X.shape == (1, self.n_features_in_) and X.dtype == np.float64 and X.flags.carray:
             found = self.index_.search_row(X, k)
             if found is not None:
@@ -173,8 +191,10 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
 
     def radius_neighbors(self, X: Any = None, radius: float | None = None, return_distance: bool = True) -> Any:
         """All points with a divergence of at most ``radius``, exactly, in the order of the points: arrays of arrays."""
-        queries = self._ask(X)
-        found = self.index_.search_radius(queries, self.radius if radius is None else radius, self.n_jobs)
+        queries, radius = self._ask(X), self.radius if radius is None else radius
+        if not (isinstance(radius, Real) and radius >= 0):
+            raise ValueError(f"radius must be a number of at least 0, got {radius!r}")
+        found = self.index_.search_radius(queries, radius, self.n_jobs)
         answers = tuple(np.empty(len(some), dtype=object) for some in found)
         for answer, some in zip(answers, found):
             answer[:] = some
@@ -192,9 +212,23 @@ class BregmanNeighbors(TransformerMixin, BaseEstimator):
     ) -> sparse.csr_matrix:
         """Neighbours as a sparse matrix (m, n): ones, or divergences."""
         distances, indices, _ = self._search(X, n_neighbors)
-        m, k = indices.shape
-        data = np.ones(m * k) if mode == "connectivity" else distances.ravel()
-        return sparse.csr_matrix((data, indices.ravel(), np.arange(0, m * k + 1, k)), shape=(m, self.n_samples_fit_))
+        return self._graph(list(distances), list(indices), mode)
+
+    def radius_neighbors_graph(
+        self, X: Any = None, radius: float | None = None, mode: Literal["connectivity", "distance"] = "connectivity"
+    ) -> sparse.csr_matrix:
+        """All points within ``radius`` as a sparse matrix (m, n), each row in the order of its divergences."""
+        distances, indices = self.radius_neighbors(X, radius)
+        orders = [np.argsort(some, kind="stable") for some in distances]
+        distances, indices = ([a[order] for a, order in zip(some, orders)] for some in (distances, indices))
+        return self._graph(distances, indices, mode)
+
+    def _graph(self, distances: list[np.ndarray], indices: list[np.ndarray], mode: str) -> sparse.csr_matrix:
+        if mode not in ("connectivity", "distance"):
+            raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
+        starts = np.cumsum([0, *map(len, indices)])
+        data = np.ones(starts[-1]) if mode == "connectivity" else np.concatenate(distances)
+        return sparse.csr_matrix((data, np.concatenate(indices), starts), shape=(len(indices), self.n_samples_fit_))
 
     def transform(self, X: Any) -> sparse.csr_matrix:
         """Divergences of ``n_neighbors`` + 1 neighbours, as scikit-learn's ``KNeighborsTransformer`` has them."""

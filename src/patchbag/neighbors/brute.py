@@ -177,7 +177,7 @@ def _search_block(points: Points, k: int, queries: Queries, room: int | None = N
         else:
             np.dot(part, queries.centred[0], out=products[0])
         collect(products, points.bias[first : first + columns], first, slack, heap, values, indices, counts)
-    distances, neighbors = np.empty((m, k)), np.empty((m, k), np.int64)
+    distances, neighbors = np.full((m, k), np.inf), np.full((m, k), -1)
     form = points.form
     if form.inner.code is None:
         _rank_plainly(points, queries, slack, heap, values, indices, counts, distances, neighbors)

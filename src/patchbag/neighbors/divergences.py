@@ -49,6 +49,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba import njit
 from scipy.special import expit, xlogy
 
 from patchbag.neighbors import coordinates as co
@@ -212,24 +213,52 @@ def smooth(X: np.ndarray, generator: Generator, smoothing: float) -> np.ndarray:
 
     Raises ValueError, with the first row and entry, where an entry is outside of the domain nevertheless.
     """
-    if generator.lower == 0 and generator.upper == np.inf:
-        total = X.sum(axis=-1, keepdims=True)
-        if smoothing and X.size and X.min() >= 0:
-            X = X + smoothing * total / X.shape[-1]
-            total = total * (1 + smoothing)
-        if generator.simplex:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                X = X / total
-    low, high = generator.lower, generator.upper
+    given, low, high = X, generator.lower, generator.upper
+    positive = low == 0 and high == np.inf
+    total = X.sum(axis=-1, keepdims=True)
+    if positive and smoothing and X.size and X.min() >= 0:
+        X = X + smoothing * total / X.shape[-1]
+        total = total * (1 + smoothing)
     good = (low < X) & (high > X)
+    if positive and generator.simplex:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            X = X / total
+        good &= X > 0  # a share may be too small for a number
     if not good.all():
         place = tuple(int(i) for i in np.argwhere(~good)[0])
         raise ValueError(
             f"the {generator.name} divergence needs entries between {low:g} and {high:g}: entry "
-            f"{place[-1]} of row {place[0]} is {X[place]:g}"
+            f"{place[-1]} of row {place[0]} is {given[place]:g}"
             + ("; smoothing > 0 takes care of zeros, not of empty or negative rows" if generator.lower == 0 else "")
         )
     return X
+
+
+@njit(cache=True, nogil=True)
+def smooth_rows(X: Any, smoothing: float, low: float, high: float, simplex: bool, out: Any) -> bool:
+    """``smooth``, compiled; False where an entry is outside of the domain."""
+    n, d = X.shape
+    positive = low == 0 and high == np.inf
+    least = 0.0
+    if positive and smoothing > 0:
+        for i in range(n):
+            for j in range(d):
+                least = min(least, X[i, j])
+    for i in range(n):
+        total = 0.0
+        for j in range(d):
+            total += X[i, j]
+        lift = smoothing * total / d if positive and least >= 0 else 0.0
+        scale = total + lift * d if positive and simplex else 1.0
+        if not scale > 0:
+            return False
+        for j in range(d):
+            lifted = X[i, j] + lift
+            out[i, j] = lifted / scale
+            # a row of negative entries has positive shares
+            if not (low < lifted < high and low < out[i, j] < high):
+                return False
+    return True
 
 
 def hessian_cut(generator: Generator, p: np.ndarray, q: np.ndarray) -> float:

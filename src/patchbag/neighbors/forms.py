@@ -28,7 +28,8 @@ multiplied.  For any order of summation (Higham 2002, §3.1)
 
 u = 2⁻²⁴.  A point that is among the k nearest has a score of at most the k-th smallest score + 2ε; those points are the
 *candidates*, whose divergences are computed again in float64 by definition.  So the neighbours are those of float64,
-and equal divergences come in the order of the points.  Where float32 overflows, float64 takes its place, u = 2⁻⁵³.
+and equal divergences come in the order of the points.  Where float32 overflows or underflows (its squares are needed
+too), float64 takes its place, u = 2⁻⁵³; numbers that are too large or too small for that are an error.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ import numpy as np
 from numba import njit
 
 from patchbag.neighbors import coordinates as co
-from patchbag.neighbors.divergences import GENERATORS, Generator, smooth
+from patchbag.neighbors.divergences import GENERATORS, Generator, smooth, smooth_rows
 
 # float64's share of the bound: generous, as the direct formulas lose a few digits more than a product does
 FINE = 2.0**-49
+# products of two numbers between 1 and these, or one over these, are far from the ends of float32 and of float64
+LARGE, LARGEST = 1e15, 1e150
 
 
 @dataclass(frozen=True)
@@ -152,16 +155,34 @@ class Points:
     @classmethod
     def prepare(cls, form: Form, rows: np.ndarray, like: Points | None = None, dtype: Any = np.float32) -> Points:
         """Points from cleaned rows; those that are added to others are centred ``like`` them."""
-        psi, conjugate = form.points(rows)
-        mu = psi.mean(axis=0) if like is None else like.mu
-        # points stand in for the queries to come
-        nu = form.queries(rows, rows)[0].mean(axis=0) if like is None else like.nu
+        with np.errstate(over="ignore", invalid="ignore"):
+            psi, conjugate = form.points(rows)
+            phi, _ = form.queries(rows, rows)  # points stand in for the queries to come
+        fits = np.abs(conjugate) < LARGEST
+        for vectors in (psi, phi):
+            fits &= (vectors.max(axis=1) < LARGEST) & (vectors.min(axis=1) > -LARGEST)
+        if not fits.all():
+            raise ValueError(
+                f"row {np.argmin(fits)} is too large for the {form.generator.name} divergence: its entries, generator "
+                f"or gradient exceed {LARGEST:g}; divide all rows by the same number"
+            )
+        mu, nu = (psi.mean(axis=0), phi.mean(axis=0)) if like is None else (like.mu, like.nu)
         psi -= mu
         bias = conjugate - psi @ nu
         largest = np.abs(psi).max(axis=0, initial=0.0)
         scale = float(np.abs(bias).max(initial=0.0)), float(np.abs(conjugate).max(initial=0.0))
-        roomy = max(scale[0], largest.max(initial=0.0)) < 1e15  # products of two such numbers are far from overflow
-        dtype = np.dtype(dtype if roomy else np.float64) if like is None else like.vectors.dtype
+        roomy = max(scale[0], largest.max(initial=0.0)) < LARGE
+        if like is None:
+            widths = np.maximum(phi.max(axis=0) - nu, nu - phi.min(axis=0)), largest
+            halves = np.reshape(widths, (2 * len(form.parts), -1)).max(axis=1)  # of a half all may be equal
+            least = halves[halves > 0].min(initial=1.0)
+            if least < 1 / LARGEST:
+                raise ValueError(f"the rows differ by less than {1 / LARGEST:g}: multiply all of them by a number")
+            dtype = np.dtype(dtype if roomy and least > 1 / LARGE else np.float64)
+        else:
+            dtype = like.vectors.dtype
+            if not roomy and dtype == np.float32:
+                raise ValueError("the rows are far larger than the points of the index: fit all of them together")
         return cls(form, rows, np.ascontiguousarray(psi, dtype), bias.astype(dtype), mu, nu, largest, scale)
 
     def __len__(self) -> int:
@@ -271,29 +292,6 @@ def ask_rows(lens: Any, left: Any, right: Any, phi: Any, centred: Any, numbers: 
         numbers[1, i] = offset
         numbers[2, i] = lens.unit * ((width + 4) * coarse + 3 * lens.largest_bias) + fine
         numbers[3, i] = fine
-
-
-@njit(cache=True, nogil=True)
-def smooth_rows(X: Any, smoothing: float, low: float, high: float, simplex: bool, out: Any) -> bool:
-    """``smooth``, compiled; False where an entry is outside of the domain."""
-    n, d = X.shape
-    positive = low == 0 and high == np.inf
-    least = 0.0
-    if positive and smoothing > 0:
-        for i in range(n):
-            for j in range(d):
-                least = min(least, X[i, j])
-    for i in range(n):
-        total = 0.0
-        for j in range(d):
-            total += X[i, j]
-        lift = smoothing * total / d if positive and least >= 0 else 0.0
-        scale = total + lift * d if positive and simplex else 1.0
-        for j in range(d):
-            out[i, j] = (X[i, j] + lift) / scale
-            if not low < out[i, j] < high:
-                return False
-    return True
 
 
 class Queries(NamedTuple):

@@ -155,8 +155,8 @@ class NeighborIndex:
         """Take in cleaned rows, which get the next numbers."""
         self.points = self.points.joined(Points.prepare(self.points.form, rows, like=self.points))
         self._row_searches = {}
-        outside = len(self.points) - self.covered
-        if self.algorithm == "sample" or (self.tree is not None and outside > OUTSIDE * len(self.points)):
+        many = len(self.points) - self.covered > OUTSIDE * len(self.points)
+        if self.algorithm == "sample" or (self.plan.algorithm != "brute" and many):
             self._grow(random_state)
 
     def remove(self, indices: np.ndarray) -> None:

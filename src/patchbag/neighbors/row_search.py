@@ -14,7 +14,8 @@ import numpy as np
 from numba import float64, njit, typeof
 
 from patchbag.neighbors.brute import ROOM, collect, rank
-from patchbag.neighbors.forms import Points, Queries, ask_rows, smooth_rows
+from patchbag.neighbors.divergences import smooth_rows
+from patchbag.neighbors.forms import Points, Queries, ask_rows
 from patchbag.neighbors.graph import Graph
 from patchbag.neighbors.graph_search import LEAVES, graph_neighbors
 from patchbag.neighbors.leaf_search import Leaves, leaf_neighbors
@@ -54,6 +55,7 @@ def _search_row(lens: Any, space: Any, excess: float, tree: Any, leaves: Any, gr
     ask_rows(lens, clean, clean, phi, centred, numbers)
     queries = Queries(clean, clean, phi, numbers[0], centred, numbers[1], numbers[2], numbers[3])
     code, mixing = lens.code, lens.mixing
+    distances[:], neighbors[:] = np.inf, -1
     if tree is None:
         _all_neighbors(added, code, mixing, rows, queries, room, distances, neighbors, stats)
     elif graph is not None:

@@ -189,8 +189,6 @@ def tree_neighbors(space: Any, tree: Any, added: Any, code: int, mixing: float, 
             continue
         stats[i, 0] = computed
         stats[i, 1] = leaves
-        distances[i] = np.inf
-        neighbors[i] = -1
         limit = np.inf if max_leaves > 0 else heap[0] + slack
         rank(code, mixing, queries.left[i], queries.right[i], rows, limit, values, indices, count,
              distances[i], neighbors[i])  # fmt: skip
@@ -216,7 +214,7 @@ def search_in_blocks(
 def _search_block(
     look: Callable[..., None], points: Points, tree: Tree, k: int, covered: int, queries: Queries
 ) -> Found:
-    distances, neighbors = np.empty((queries.size, k)), np.empty((queries.size, k), np.int64)
+    distances, neighbors = np.full((queries.size, k), np.inf), np.full((queries.size, k), -1)
     stats = np.empty((queries.size, 2), np.int64)
     added = Added(points.vectors[covered:], points.bias[covered:], np.arange(covered, len(points)))
     look(added, queries, distances, neighbors, stats)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import expit
 
 from oracles import prototypes as oracle
 from patchbag.classifiers.prototypes.boosting import boost
@@ -89,8 +90,12 @@ def test_a_user_gives_a_loss_by_its_derivative():
     np.testing.assert_allclose(found, solve([1.0, -0.5, 0.3], [0.1, 0.2, -0.4], "exponential", 1.0, 1.0, 0.1), 1e-6)
     with pytest.raises(ValueError, match="must fall at 0"):
         make_loss(lambda x: x + 1.0)
-    with pytest.raises(ValueError, match="strictly convex"):
-        make_loss(lambda x: -1.0 - 0.0 * x)
+    for hinge in (lambda x: -1.0 - 0.0 * x, lambda x: -1.0 if x < 1 else 0.0):
+        with pytest.raises(ValueError, match="strictly convex"):
+            make_loss(hinge)
+    for other in (lambda x, y: x, expit, lambda x: unknown(x)):  # noqa: F821
+        with pytest.raises(ValueError, match="a function of one number that Numba compiles"):
+            make_loss(other)
 
 
 def exponential_slope(x):
@@ -99,8 +104,9 @@ def exponential_slope(x):
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("chooser", ["boosting", "once"])
-def test_the_loop_equals_solving_every_prototype_in_every_round(problem, loss, chooser):
-    edges, _ = edges_of(problem)
+@pytest.mark.parametrize("kernel", [None, lambda d: np.exp(-(d**2))])
+def test_the_loop_equals_solving_every_prototype_in_every_round(problem, loss, chooser, kernel):
+    edges, _ = edges_of(problem, kernel=kernel)
     plus, minus = 1 / (C - 1), 1 / (C - 1) ** 2
     m = edges.shape[1]
     found = boost(edges, np.full(m, plus), np.full(m, minus), make_loss(loss), 40, chooser, 1.0)
@@ -134,7 +140,7 @@ def test_the_share_of_negative_edges_keeps_the_bound_of_theorem_2(problem):
     edges = binary_edges(votes, signs)
     m = edges.shape[1]
     boosted = boost(edges, np.ones(m), np.ones(m), make_loss("exponential"), 30, "boosting", 0.0)
-    R, margins, gamma, eta = edges.toarray(), np.zeros(m), [], []
+    R, margins, gamma, eta, risk = edges.toarray(), np.zeros(m), [], [], 1.0
     for tau, (j, delta) in enumerate(zip(*boosted), start=1):
         w = np.exp(-margins)
         plus, minus = w[R[:, j] > 0].sum(), w[R[:, j] < 0].sum()
@@ -144,9 +150,13 @@ def test_the_share_of_negative_edges_keeps_the_bound_of_theorem_2(problem):
             break
         np.testing.assert_allclose(delta, 0.5 * np.log(plus / minus), rtol=1e-8)
         margins += delta * R[:, j]
+        # the proof, round by round: what the risk falls by, and the bound of that
+        risk *= 1 - eta[-1] + 2 * np.sqrt(plus * minus) / w.sum()
+        np.testing.assert_allclose(np.mean(np.exp(-margins)), risk, rtol=1e-8)
+        assert risk <= np.exp(-2 * np.dot(eta, np.square(gamma)))
+        assert np.mean(margins < 0) <= risk
         assert np.mean(margins < 0) <= np.exp(-2 * min(eta) * min(gamma) ** 2 * tau)
-        assert np.mean(margins < 0) <= np.mean(np.exp(-margins))
-    assert tau > 1 or minus == 0
+    assert tau == 30 and risk < 0.8
 
 
 def test_coefficients_after_some_rounds_are_sums_of_leverages():

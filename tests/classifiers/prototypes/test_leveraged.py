@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.pipeline import make_pipeline
@@ -344,6 +345,33 @@ def test_what_does_not_go_together_is_an_error(data):
         MulticlassLeveragedNeighbors(kernel="intersection").fit(X, y)
     with pytest.raises(ValueError, match="square matrix"):
         MulticlassLeveragedNeighbors(metric="similarity").fit(X, y)
+    with pytest.raises(ValueError, match="leave out search"):
+        MulticlassLeveragedNeighbors(metric="similarity", search=MetricSearch()).fit(X @ X.T, y)
+    with pytest.raises(ValueError, match="'metric' parameter of MetricSearch"):
+        MulticlassLeveragedNeighbors(search=MetricSearch("cosine")).fit(X, y)
+    with pytest.raises(ValueError, match="'smoothing' parameter"):  # what all neighbours agree on would weigh nothing
+        MulticlassLeveragedNeighbors(smoothing=0.0).fit(X, y)
+    with pytest.raises(ValueError, match="top must be at least 1"):
+        MulticlassLeveragedNeighbors(folds=None, rounds=0.5).fit(X, y).rank(X, 0)
+
+
+@pytest.mark.parametrize("model", BOTH)
+def test_rows_that_are_no_histograms_are_named_where_histograms_are_compared(model):
+    rng = np.random.default_rng(0)
+    X, y = rng.dirichlet(np.ones(4), 30), list("ab" * 15)
+    scaled, negative = X * np.where(np.arange(30) == 3, 5.0, 1.0)[:, None], X - (np.arange(30) == 3)[:, None]
+    fitted = model(3, metric="manhattan", kernel="intersection", rounds=0.5, folds=None).fit(X.astype(np.float32), y)
+    for wrong in (scaled, negative):
+        with pytest.raises(
+            ValueError, match=r"at least 0 that sum to 1: row 3 has a smallest entry of .* and a sum of"
+        ):
+            clone(fitted).fit(wrong, y)
+        with pytest.raises(ValueError, match="row 3"):
+            fitted.predict(wrong)
+    for metric in ("chi2", "intersection"):
+        histograms = model(3, metric=metric, rounds=0.5, folds=None).fit(scaled, y)
+        with pytest.raises(ValueError, match="row 3"):
+            histograms.predict(negative)
 
 
 def test_models_are_stored_without_pickle(data, tmp_path):

@@ -58,12 +58,12 @@ from patchbag.classifiers.prototypes.edges import (
 )
 from patchbag.classifiers.prototypes.losses import LOSSES
 from patchbag.classifiers.prototypes.panel import Panel, Voter, voting
-from patchbag.classifiers.prototypes.search import all_pairs, is_similarity, nearest_others
+from patchbag.classifiers.prototypes.search import all_pairs, check_choice, check_rows, is_similarity, nearest_others
 from patchbag.classifiers.prototypes.strangeness import class_scatter, gram_matrix, strangeness
 from patchbag.classifiers.targets import as_labels, encode_labels
 from patchbag.device import to_host
 from patchbag.features.extraction import ALL_POSITIVE
-from patchbag.parameters import NOT_NEGATIVE, ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
+from patchbag.parameters import ONE_OR_MORE, POSITIVE, ZERO_OR_MORE, estimator, parameter
 from patchbag.runtime import check_random_state
 from patchbag.storage.declared import NOT_ZERO, Declared, Many, floats, integer, integers, labels, real, size
 
@@ -99,7 +99,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     )
     least: int = parameter(ZERO_OR_MORE, default=0)
     chooser: str = parameter(StrOptions(set(CHOOSERS)), default="once")
-    smoothing: float | None = parameter(NOT_NEGATIVE, None, default=None)
+    smoothing: float | None = parameter(POSITIVE, None, default=None)
     drop_negative: bool = parameter("boolean", default=True)
     search: Any = parameter(HasMethods(["fit", "kneighbors"]), None, default=None)
     folds: int | str | None = parameter(*FOLDS, None, default="auto")
@@ -139,13 +139,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         X, y = validate_data(self, to_host(X), as_labels(y), dtype=(np.float64, np.float32), ensure_min_samples=2)
         self.classes_, codes = encode_labels(y)
-        if self.kernel != "knn" and self._on_similarities() != (self.kernel == "similarity"):
-            raise ValueError(
-                f'kernel={self.kernel!r} does not go with metric={self.metric!r}: kernel="similarity" needs '
-                'metric="similarity", the others need distances'
-            )
-        if self.kernel == "intersection" and self.metric != "manhattan":
-            raise ValueError(f'kernel="intersection" is made from metric="manhattan", got {self.metric!r}')
+        check_choice(self.kernel, self.metric, self.search)
+        check_rows(X, self.kernel, self.metric)
         if self._on_similarities() and len(X) != X.shape[1]:
             raise ValueError(f"similarities to the training images make a square matrix, got {X.shape}")
         if self.folds is None and isinstance(self.rounds, str):
@@ -302,6 +297,7 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "prototypes_")
         X = validate_data(self, to_host(X), dtype=(np.float64, np.float32), reset=False)
+        check_rows(X, self.kernel, self.metric)
         return X[:, self.prototypes_] if self.vectors_ is None else X
 
     def _class_scores(self, X: Any) -> np.ndarray:
@@ -330,6 +326,8 @@ class LeveragedNeighbors(SaysHowSure, ClassifierMixin, BaseEstimator):
 
     def rank(self, X: Any, top: int = 2) -> np.ndarray:
         """(n, top) the classes with the largest scores, best first (table 5.2)."""
+        if top < 1:
+            raise ValueError(f"top must be at least 1, got {top}")
         best = np.argsort(-self._class_scores(X), axis=1, kind="stable")[:, :top]
         return self.classes_[best]
 

@@ -39,10 +39,12 @@ where 1 - w(1 - e) is right (B.15 is).  (B.10) lacks "= 0".
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cfunc, njit
+from numba.core.errors import NumbaError
 
 REAL = "float64(float64)"
 TOLERANCE = 1e-10
@@ -96,12 +98,19 @@ def make_loss(loss: str | Callable[[float], float]) -> Loss:
     if isinstance(loss, str):
         slope, bend = (cfunc(REAL, cache=True)(f) for f in LOSSES[loss])
         return Loss(slope, bend, loss == "exponential")
-    given = njit(REAL)(loss)
-    for name, broken in (("fall at 0", given(0.0) >= 0), ("be strictly convex", given(0.0) >= given(1.0))):
-        if broken:
-            raise ValueError(
-                f"a loss must {name}; the derivative given is {given(0.0):.3g} at 0, {given(1.0):.3g} at 1"
-            )
+    try:
+        given = njit(REAL)(loss)
+    except (NumbaError, TypeError) as error:
+        raise ValueError(
+            f"a loss is given by its derivative, a function of one number that Numba compiles: {error}"
+        ) from error
+    at = (-2.0, -1.0, 0.0, 1.0, 2.0)
+    slopes = [given(x) for x in at]
+    convex = all(a < b for a, b in pairwise(slopes))
+    for name, holds in (("fall at 0", given(0.0) < 0), ("be strictly convex", convex)):
+        if not holds:
+            told = ", ".join(f"{slope:.3g} at {x:g}" for slope, x in zip(slopes, at))
+            raise ValueError(f"a loss must {name}; the derivative given is {told}")
 
     def derivative(x: float) -> float:
         return given(x)

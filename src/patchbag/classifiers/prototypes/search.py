@@ -22,6 +22,7 @@ from patchbag.storage.declared import Declared, floats
 
 BLOCK = 1024
 PAIRS = 1 << 26  # distances that are held at once
+ROUNDING = 1e-3  # of the sum of a histogram
 
 
 def smallest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -37,12 +38,13 @@ def smallest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 class MetricSearch(BaseEstimator):
     """All distances under a metric of :data:`~patchbag.similarity.histograms.distances.DISTANCES`, block by block."""
 
-    metric: str = parameter(default="manhattan")
+    metric: str = parameter(StrOptions(set(DISTANCES)), default="manhattan")
 
     _stored: ClassVar[dict[str, Declared]] = {
         "references_": floats("n", "d"),
     }
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: np.ndarray, y: Any = None) -> Self:
         self.references_ = X
         return self
@@ -108,6 +110,34 @@ class FaissSearch(BaseEstimator):
         if columns.min() < 0:
             raise ValueError(f"{self.index!r} found fewer than {n_neighbors} neighbours: let it look at more lists")
         return np.sqrt(np.maximum(distances, 0)) if self.metric == "euclidean" else distances, columns
+
+
+def check_choice(kernel: str, metric: Any, search: Any) -> None:
+    """Raise where a kernel, a metric and a search do not go together."""
+    if kernel != "knn" and is_similarity(metric) != (kernel == "similarity"):
+        raise ValueError(
+            f'kernel={kernel!r} does not go with metric={metric!r}: kernel="similarity" needs metric="similarity", the '
+            "others need distances"
+        )
+    if kernel == "intersection" and metric != "manhattan":
+        raise ValueError(f'kernel="intersection" is made from metric="manhattan", got {metric!r}')
+    if is_similarity(metric) and search is not None:
+        raise ValueError('metric="similarity" finds neighbours in its rows: leave out search')
+
+
+def check_rows(X: np.ndarray, kernel: str, metric: Any) -> None:
+    """Raise where rows are not the histograms that a kernel or a metric is made for."""
+    if kernel != "intersection" and not (isinstance(metric, str) and metric in ("chi2", "intersection")):
+        return
+    good = X.min(axis=1) >= 0
+    if kernel == "intersection":  # one minus half of Manhattan's distance, of shares alone
+        good &= np.abs(X.sum(axis=1) - 1) <= ROUNDING
+    if not good.all():
+        row, wanted = int(np.argmin(good)), " that sum to 1" if kernel == "intersection" else ""
+        raise ValueError(
+            f"kernel={kernel!r}, metric={metric!r} compare histograms, numbers of at least 0{wanted}: row {row} has a "
+            f"smallest entry of {X[row].min():.3g} and a sum of {X[row].sum():.3g}"
+        )
 
 
 def make_search(search: Any, metric: Any) -> Any:
