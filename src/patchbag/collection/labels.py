@@ -16,13 +16,13 @@ import json
 import os
 import posixpath
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from patchbag.collection.folder import UNLABELLED, CollectionError, is_image_name
+from patchbag.collection.folder import UNLABELLED, CollectionError, is_image_name, shortened
 from patchbag.collection.tables import (
     NotLabelsError,
     Row,
@@ -116,6 +116,15 @@ def like_measurements(labels: Sequence[Any]) -> list[str]:
         f"labels such as {str(fractions[0])!r} look like measurements: every other number is a class of its own, "
         f"{classes} classes for {len(labels)} images"
     ]
+
+
+def twins(labels: Sequence[Any]) -> list[str]:
+    """A remark where classes differ in capitals alone, as after typing."""
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in sorted({label for label in labels if isinstance(label, str)}):
+        spellings[name.casefold()].append(name)
+    pairs = [" and ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]
+    return [f"classes that differ in capitals alone are several: {shortened(pairs, 3)}"] if pairs else []
 
 
 @dataclass
