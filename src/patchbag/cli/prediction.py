@@ -274,6 +274,9 @@ def undo(
     folder: Annotated[Path, typer.Argument(help="A folder that 'patchbag predict --sort-into' has filled.")],
 ) -> None:
     """Delete the copies and links that 'predict --sort-into' has made, and nothing else."""
+    from patchbag.collection.folder import check_folder
+
+    check_folder(folder)
     if not (folder / UNDO).is_file():
         raise ValueError(f"{folder} has no {UNDO} that says what 'predict --sort-into' put there")
     root, removed, kept = folder.resolve(), 0, 0

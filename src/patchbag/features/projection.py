@@ -77,7 +77,8 @@ class BagPCA(TransformerMixin, BaseEstimator):
         if len(sample) < 2:
             raise ValueError(f"PCA needs at least two descriptors, got {len(sample)}")
         if not np.isfinite(sample).all():
-            raise ValueError("descriptors contain NaN or infinity")
+            bad = next(i for i, bag in enumerate(bags) if not np.isfinite(bag).all())
+            raise ValueError(f"bag {bad} of {len(bags)} has descriptors that are NaN or infinite")
         self.mean_ = sample.mean(axis=0)
         sample -= self.mean_
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
