@@ -576,6 +576,22 @@ def test_every_option_has_a_help_text():
         assert parameter.help, (command, parameter.name)
 
 
+def test_no_word_of_a_help_text_is_cut_off_on_a_terminal_of_80_columns(monkeypatch):
+    from typer.main import get_command
+
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    for command in get_command(app).commands:
+        text = run(command, "--help").stdout
+        assert text.count("\n") > 5 and "…" not in text, text
+
+
+def test_every_kind_of_features_is_named_in_the_help():
+    from patchbag.stages import FEATURES
+
+    text = re.sub(r"[\s│]+", " ", run("train", "--help").stdout)
+    assert not [name for name in FEATURES if not re.search(rf"[ ,]{name}[,.]", text)]
+
+
 def test_features_and_labels_are_chosen_by_name(picture_folder, tmp_path):
     table = tmp_path / "mine.csv"
     rows = [f"{p.name};{'left' if int(p.stem) % 2 else 'right'}" for p in sorted(picture_folder.rglob("*.png"))]

@@ -74,7 +74,7 @@ def test_any_transformer_can_be_lifted_to_bags(bags):
 
 
 def test_bad_input_is_a_clear_error(bags):
-    with pytest.raises(ValueError, match="n_components=6 exceeds the descriptors' 5"):
+    with pytest.raises(ValueError, match="n_components=6 exceeds the descriptors' 5 dimensions; lower it to 5 or less"):
         BagPCA(6).fit(bags)
     with pytest.raises(ValueError, match="fitted on 5-D descriptors, got 2-D"):
         BagPCA(2).fit(bags).transform([np.zeros((3, 2))])

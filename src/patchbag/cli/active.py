@@ -35,7 +35,8 @@ def active(
         ),
     ] = "representative",
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Labels to ask for; default: until you quit, 50 in a simulation.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Labels to ask for; default: until you quit, 50 in a simulation."),
     ] = None,
     move: Annotated[
         bool,
@@ -44,9 +45,10 @@ def active(
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Replay a labelled folder against random choice and draw the curves.")
     ] = False,
-    runs: Annotated[int, typer.Option(min=1, help="Repetitions of a simulation.")] = 10,
+    runs: Annotated[int, typer.Option(metavar="N", min=1, help="Repetitions of a simulation.")] = 10,
     start: Annotated[
-        int, typer.Option(min=0, help="First labels per class in a simulation; then test images are held out.")
+        int,
+        typer.Option(metavar="N", min=0, help="First labels per class in a simulation; then test images are held out."),
     ] = 0,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where a simulation writes its .png and .json.")

@@ -34,7 +34,9 @@ Emit = Callable[[Answer], None]
 def predict(
     model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
     images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
+    top: Annotated[
+        int, typer.Option("--top", "-k", metavar="N", min=1, help="How many classes to show for each image.")
+    ] = 3,
     reject: Annotated[
         float,
         typer.Option(min=0, max=1, help="Flag images of at most this typicality as unlike anything seen."),

@@ -72,7 +72,10 @@ class BagPCA(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         bags = as_bags(X)
         if self.n_components > bags.dimension:
-            raise ValueError(f"n_components={self.n_components} exceeds the descriptors' {bags.dimension} dimensions")
+            raise ValueError(
+                f"n_components={self.n_components} exceeds the descriptors' {bags.dimension} dimensions; lower it to "
+                f"{bags.dimension} or less"
+            )
         sample = bags.sample(self.max_samples, check_random_state(self.random_state)).astype(np.float64)
         if len(sample) < 2:
             raise ValueError(f"PCA needs at least two descriptors, got {len(sample)}")
