@@ -250,6 +250,7 @@ def test_files_that_are_only_named_like_answers_are_not_read_and_that_is_said(ph
     (photos / name).write_text(text)
     collection = open_collection(photos)
     assert len(collection.remarks) == 1 and f"{name} is not read" in collection.remarks[0]
+    assert "not all of its keys" in collection.remarks[0] or f"{name})" in collection.remarks[0]  # --labels FILE
     with pytest.raises(CollectionError, match=f"the only label is 'cat', two classes are needed.*{name} is not read"):
         collection[:4].labelled()
 

@@ -21,7 +21,8 @@ def active(
         typer.Argument(help="Folder with a sub-folder per class, and images without a label in it or in unlabelled/."),
     ],
     labels: Annotated[
-        Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
+        Path | None,
+        typer.Option(help="CSV or JSON file of the answers, taken up again; default: FOLDER/labels.csv or .json."),
     ] = None,
     recipe: options.RecipeOption = "deep-pool",
     features: options.FeaturesOption = None,
@@ -73,7 +74,7 @@ def active(
     from patchbag.cli import dialogue
     from patchbag.cli.pictures import MEANS, best_means
     from patchbag.collection import open_collection
-    from patchbag.collection.labels import LabelFile
+    from patchbag.collection.labels import LabelFile, open_answers
 
     if show not in MEANS:
         raise ValueError(f"--show must be one of {', '.join(MEANS)}; got {show!r}")
@@ -83,7 +84,7 @@ def active(
     categorizer = options.make_categorizer(recipe, features, settings, seed)
     parts = ["--recipe", recipe, *(["--features", features] if features else [])]
     chosen = " " + shlex.join([*parts, *(part for setting in settings or [] for part in ("--set", setting))])
-    book = LabelFile.open(labels or folder / "labels.csv")
+    book = LabelFile.open(labels) if labels else open_answers(folder)
     if simulate:
         if move:
             screen.say("--move is ignored: a simulation moves nothing", "yellow")

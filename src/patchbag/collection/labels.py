@@ -233,9 +233,18 @@ def find_answers(root: Path) -> tuple[LabelFile | None, list[str]]:
                 books.pop()
                 ignored.append(f"{path} is not read: not all of its keys are named like images")
         except NotLabelsError:
-            ignored.append(f"{path} is not read: it has not the columns image and label (or a JSON object of them)")
+            ignored.append(
+                f"{path} is not read: it has not the columns image and label (or a JSON object of them); if these are "
+                f"labels, name the file (--labels {path})"
+            )
     if len(books) > 1:
         raise CollectionError(
             f"{books[0].path} and {books[1].path} both have labels; put them into one and delete the other"
         )
     return (books[0] if books else None), ignored
+
+
+def open_answers(root: Path) -> LabelFile:
+    """The file of answers in a folder, to be added to; a new one where there is none."""
+    book, _ = find_answers(root)
+    return LabelFile.open(root / LABEL_FILES[0]) if book is None else book
