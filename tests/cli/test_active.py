@@ -57,6 +57,14 @@ def test_evaluation_uses_the_answers_and_leaves_the_pool_out(pool):
     assert json.loads((pool.parent / "o.json").read_text())["splits"][0]["n_test"] == 8 + 8 + 4
 
 
+def test_answers_in_a_json_file_of_the_folder_are_taken_up_again(pool):
+    answer(pool, 8, "labels.json")
+    result = run("active", pool, "-r", "words", "--show", "none", *SMALL, answers="stripes\nq\n")
+    assert "1 new label, 3 of 36 images without one" in result.stdout and not (pool / "labels.csv").exists()
+    assert len(LabelFile.open(pool / "labels.json").answers) == 9
+    assert "36 images" not in run("train", pool, "-r", "words", "-o", "m", *SMALL).stdout
+
+
 def test_labelling_ends_with_the_command_that_trains(pool):
     assert (
         run("active", pool, *ASK, answers="stripes\nq\n").stdout.splitlines()[-1]

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -185,6 +186,7 @@ def test_mistakes_of_the_user_are_one_line(monkeypatch, capsys, tmp_path, pictur
         ("predict", tmp_path / "none.patchbag", picture_folder): "cannot read the model",
         ("predict", picture_folder / "bars" / "00.png", picture_folder): "not a patchbag model",
         ("evaluate", picture_folder, "--train-per-class", 12, "-j", 1): "leave none for testing",
+        ("undo", tmp_path / "nowhere"): "there is no folder",
     }
     for arguments, message in cases.items():
         text = fail(monkeypatch, capsys, *arguments)
@@ -253,6 +255,7 @@ def test_outputs_are_tried_before_images_are_described(monkeypatch, capsys, tmp_
         (("active", picture_folder, "--simulate", "-o", tmp_path / "file" / "x"), "cannot write"),
         (("active", picture_folder, "--labels", tmp_path / "file" / "l.csv"), "cannot write"),
         (("reproduce", "liu2010/toy", "-o", tmp_path / "file"), "is a file; the output needs a folder"),
+        (("demo", "-o", tmp_path / "file" / "x"), f"cannot write into {tmp_path / 'file' / 'x'}: Not a directory"),
         (("demo", "-o", tmp_path / "file"), "is a file; the output needs a folder"),
     ]
     for arguments, message in cases:
@@ -460,6 +463,30 @@ def test_tables_are_not_wrapped_in_a_pipe():
     assert "weights learned by evidence, Gaussian process" in line and "kapoor2010" in line
 
 
+def test_tables_in_a_pipe_have_no_blanks_behind_their_lines(model):
+    lines = [*run("info", model).stdout.splitlines(), *run("recipes").stdout.splitlines()]
+    assert len(lines) > 30 and not [line for line in lines if line != line.rstrip()]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--port", "{port}"], "cannot listen at 127.0.0.1, port {port}: Address already in use; name another port"),
+        (["--port", "0", "--db", "labels.sqlite"], "a database is given as sqlite:///FILE or postgresql://SERVER/NAME"),
+    ],
+)
+def test_a_page_that_cannot_be_served_says_why_in_one_line(picture_folder, option, message):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        options = [part.format(port=port) for part in option]
+        command = [sys.executable, "-m", "patchbag", "serve", picture_folder, "--no-open", *options]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2 and ended.stderr.startswith(f"error: {message.format(port=port)}")
+    assert len(ended.stderr.splitlines()) == 1
+
+
 def test_what_of_a_folder_is_not_used_is_said(picture_folder):
     (picture_folder / "empty").mkdir()
     (picture_folder / "phone").mkdir()
@@ -547,6 +574,22 @@ def test_every_option_has_a_help_text():
     assert len(parameters) > 20
     for command, parameter in parameters:
         assert parameter.help, (command, parameter.name)
+
+
+def test_no_word_of_a_help_text_is_cut_off_on_a_terminal_of_80_columns(monkeypatch):
+    from typer.main import get_command
+
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    for command in get_command(app).commands:
+        text = run(command, "--help").stdout
+        assert text.count("\n") > 5 and "…" not in text, text
+
+
+def test_every_kind_of_features_is_named_in_the_help():
+    from patchbag.stages import FEATURES
+
+    text = re.sub(r"[\s│]+", " ", run("train", "--help").stdout)
+    assert not [name for name in FEATURES if not re.search(rf"[ ,]{name}[,.]", text)]
 
 
 def test_features_and_labels_are_chosen_by_name(picture_folder, tmp_path):

@@ -76,9 +76,15 @@ def test_the_next_step_is_a_command_that_finds_the_answers(tmp_path):
     command = f"patchbag train '{root}'"
     assert next_step(two, root / "labels.csv") == next_step(two, root / "labels.json") == f"next: {command}"
     assert next_step(one, root / "labels.csv") == f"next, once two classes have labels: {command}"
-    other = tmp_path / "other.txt"
-    assert next_step(two, other) == f"next, once {other} is copied to {root / 'labels.csv'}: {command}"
+    other = tmp_path / "other answers.csv"
+    assert next_step(two, other) == f"next: {command} --labels '{other}'"
+    assert next_step(one, other) == f"next, once two classes have labels: {command} --labels '{other}'"
     assert next_step(two, other, moved=True) == f"next: {command}"
+    in_folders = Collection(root, ["x/a", "b", "c"], np.array(["x", "y", None], object))  # --labels would hide x
+    assert next_step(in_folders, other) == f"next, once {other} is copied to {root / 'labels.csv'}: {command}"
+    root.mkdir()
+    (root / "labels.csv").touch()
+    assert next_step(in_folders, other) == f"next, once {other} is added to {root / 'labels.csv'}: {command}"
 
 
 # --- the simulation ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from PIL import Image
 
 from patchbag.active.learner import ActiveLearner
 from patchbag.active.pool_learner import PoolLearner
-from patchbag.cli.dialogue import check_pool, help_text, label_images, move_answered, parse_answer
+from patchbag.cli.dialogue import check_pool, guess, help_text, label_images, move_answered, parse_answer
 from patchbag.collection import CollectionError, open_collection
 from patchbag.collection.labels import LabelFile
 from patchbag.similarity.graph.image_graph import ImageGraph
@@ -154,6 +154,17 @@ def test_a_question_shows_the_image_the_guess_and_the_classes(folder, tmp_path):
         and help_text() in text
     )
     assert any("'Cat' is new and much like 'cat'" in prompt for prompt in person.prompts)
+
+
+def test_a_guess_names_a_second_class_only_where_that_may_be_it():
+    class Sure:
+        classes_ = np.array(["cat", "cow", "dog"])
+
+        def predict_proba(self):
+            return np.array([[0.996, 0.001, 0.003], [0.6, 0.1, 0.3]])
+
+    assert guess(Sure(), 0) == "cat 100 %"
+    assert guess(Sure(), 1) == "cat 60 %, dog 30 %"
 
 
 def test_a_cold_start_without_any_label_works(folder, tmp_path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
@@ -136,7 +137,7 @@ def test_folders_that_do_not_fit_say_what_was_found(tmp_path, photos):
         open_collection(tmp_path / "nowhere")
     with pytest.raises(CollectionError, match="is not a folder"):
         open_collection(photos / "cat" / "0.png")
-    with pytest.raises(CollectionError, match="of 4 images none has a label, two classes are needed"):
+    with pytest.raises(CollectionError, match=r"of 4 images none has a label, two classes.*label some: patchbag act"):
         open_collection(photos / "cat").labelled()
     (tmp_path / "empty" / "phone").mkdir(parents=True)
     (tmp_path / "empty" / "phone" / "a.mov").write_bytes(b"")
@@ -160,3 +161,20 @@ def test_files_folders_and_patterns_name_each_image_once_and_in_order(photos):
         find_images(["nothing.jpg"])
     with pytest.raises(CollectionError, match="no images in"):
         find_images([str(photos / "*.gif")])
+
+
+def test_where_nothing_is_left_to_ask_for_nobody_is_sent_to_asking(photos):
+    with pytest.raises(CollectionError, match=r"of 7 images the only label is 'cat'.*\(--labels\)$"):
+        open_collection(photos, dict.fromkeys(open_collection(photos).names, "cat")).labelled()
+    one = [str(photos / "cat" / "0.png")]
+    with pytest.raises(CollectionError, match=r"of 1 image none has a label.*\(--labels\)$"):
+        open_collection(one).labelled()
+
+
+def test_classes_that_differ_in_capitals_alone_are_remarked_on(photos):
+    names = open_collection(photos).names
+    labels = dict(zip(names, itertools.cycle(["cat", "Cat", "dog"])))
+    collection = open_collection(photos, labels)
+    assert collection.classes == ["Cat", "cat", "dog"]
+    assert collection.remarks == ("classes that differ in capitals alone are several: 'Cat' and 'cat'",)
+    assert open_collection(photos).remarks == ()

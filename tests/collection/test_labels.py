@@ -177,7 +177,8 @@ def test_tables_that_do_not_fit_say_why(flat, table, message):
         ("l.json", '[{"image": "a.png"}]', "l.json, item 1: expected one of the columns"),
         ("l.json", '"a.png"', "item 1: "),
         ("l.json", '{"a.png": {"x": 1}}', "l.json, item 1, a.png: a label must be a text or a number"),
-        ("l.json", "{", "l.json: Expecting property name"),
+        ("l.json", "{", "l.json, it is not JSON .*; expected an object image → label"),
+        ("l.csv", 'image,label\na.png,ant\n"b.png,bee\na.png,ant\n', "l.csv, line 3: .* a name with a ',' has quotes"),
     ],
 )
 def test_files_that_do_not_fit_say_where(flat, tmp_path, name, text, message):
@@ -249,6 +250,7 @@ def test_files_that_are_only_named_like_answers_are_not_read_and_that_is_said(ph
     (photos / name).write_text(text)
     collection = open_collection(photos)
     assert len(collection.remarks) == 1 and f"{name} is not read" in collection.remarks[0]
+    assert "not all of its keys" in collection.remarks[0] or f"{name})" in collection.remarks[0]  # --labels FILE
     with pytest.raises(CollectionError, match=f"the only label is 'cat', two classes are needed.*{name} is not read"):
         collection[:4].labelled()
 

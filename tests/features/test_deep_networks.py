@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -241,6 +245,19 @@ def test_the_map_of_a_classifier_is_what_it_pools(tmp_path, rng):
     assert OnnxNetwork(path, "flat").run(images)["flat"].shape == (1, 3)
     with pytest.raises(ValueError, match=r"no tensor 'layer9'; the last ones are halves, average, flat, scores"):
         OnnxNetwork(path, "layer9")
+
+
+def test_a_network_is_run_without_the_telemetry_of_onnxruntime(tmp_path):
+    path, home = save_onnx(tmp_path / "a.onnx", [HALVES], {"halves": 4}), tmp_path / "home"
+    home.mkdir()
+    program = (
+        "import sys, numpy as np; from patchbag.features.networks.onnx_network import OnnxNetwork; "
+        "OnnxNetwork(sys.argv[1]).run(np.zeros((1, 3, 4, 4), np.float32))"
+    )
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
+    places = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"), str(home))  # of what waits to be sent
+    subprocess.run([sys.executable, "-c", program, str(path)], env={**own, **places}, check=True)
+    assert list(home.iterdir()) == []
 
 
 def test_files_that_describe_no_images_are_refused_with_the_reason(tmp_path):

@@ -74,9 +74,13 @@ def test_any_transformer_can_be_lifted_to_bags(bags):
 
 
 def test_bad_input_is_a_clear_error(bags):
-    with pytest.raises(ValueError, match="n_components=6 exceeds the descriptors' 5"):
+    with pytest.raises(ValueError, match="n_components=6 exceeds the descriptors' 5 dimensions; lower it to 5 or less"):
         BagPCA(6).fit(bags)
     with pytest.raises(ValueError, match="fitted on 5-D descriptors, got 2-D"):
         BagPCA(2).fit(bags).transform([np.zeros((3, 2))])
+    arrays = [np.array(bag, copy=True) for bag in bags]
+    arrays[7][1] = np.nan
+    with pytest.raises(ValueError, match="bag 7 of 30 has descriptors that are NaN or infinite"):
+        BagPCA(2).fit(arrays)
     with pytest.raises(ValueError, match="at least two"):
         BagPCA(1).fit([np.zeros((1, 2))])

@@ -124,7 +124,8 @@ def test_what_cannot_be_read_is_said(real):
     (found,) = real.get("/api/images", params={"filter": "broken"}).json()["ids"]
     image = real.get(f"/api/images/{found}").json()
     assert image["name"] == "broken.png" and "not an image" in image["broken"]
-    assert real.get("/api/state").json()["broken"] == 1
+    state = real.get("/api/state").json()
+    assert state["broken"] == 1 and real.get("/api/ask").json()["left"] == state["images"] - 1
 
 
 def test_small_pictures_are_made_before_anybody_looks_and_come_together(real):

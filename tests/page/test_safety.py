@@ -15,7 +15,7 @@ from page.pages import made_page, make_folder
 from patchbag.images import decoding
 from patchbag.images.loading import ImageError
 from patchbag.page import decoder
-from patchbag.page.database import DatabaseError
+from patchbag.page.database import Database, DatabaseError
 from patchbag.page.safety import new_token
 
 JSON = {"content-type": "application/json"}
@@ -137,6 +137,24 @@ def test_uploads_are_bounded_and_decoded_where_they_may_do_harm(client, monkeypa
 def test_a_second_server_of_the_same_labels_is_refused(client):
     with pytest.raises(DatabaseError, match="another patchbag serve"):
         made_page(client.page.root)
+
+
+def test_a_folder_that_cannot_be_written_to_says_where_labels_can_be_kept(folder, monkeypatch):
+    def refuse(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(DatabaseError, match=r"cannot write labels to .*\.patchbag; keep them .* --db sqlite:///\w+"):
+        made_page(folder)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [("labels.sqlite", "labels.sqlite"), ("mysql://me:secret@far/x", "mysql://far/x"), ("me:secret@far/x", "far/x")],
+)
+def test_an_address_that_is_none_of_a_database_says_what_one_looks_like(address, shown):
+    with pytest.raises(DatabaseError, match=rf"given as sqlite:///FILE or postgresql://SERVER/NAME, got {shown}$"):
+        Database(address)
 
 
 def test_a_database_of_another_folder_is_refused_and_a_copy_of_its_own_is_not(folder, tmp_path):

@@ -21,7 +21,8 @@ def active(
         typer.Argument(help="Folder with a sub-folder per class, and images without a label in it or in unlabelled/."),
     ],
     labels: Annotated[
-        Path | None, typer.Option(help="CSV or JSON file of the answers, taken up again; default FOLDER/labels.csv.")
+        Path | None,
+        typer.Option(help="CSV or JSON file of the answers, taken up again; default: FOLDER/labels.csv or .json."),
     ] = None,
     recipe: options.RecipeOption = "deep-pool",
     features: options.FeaturesOption = None,
@@ -35,7 +36,8 @@ def active(
         ),
     ] = "representative",
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Labels to ask for; default: until you quit, 50 in a simulation.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Labels to ask for; default: until you quit, 50 in a simulation."),
     ] = None,
     move: Annotated[
         bool,
@@ -44,9 +46,10 @@ def active(
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Replay a labelled folder against random choice and draw the curves.")
     ] = False,
-    runs: Annotated[int, typer.Option(min=1, help="Repetitions of a simulation.")] = 10,
+    runs: Annotated[int, typer.Option(metavar="N", min=1, help="Repetitions of a simulation.")] = 10,
     start: Annotated[
-        int, typer.Option(min=0, help="First labels per class in a simulation; then test images are held out.")
+        int,
+        typer.Option(metavar="N", min=0, help="First labels per class in a simulation; then test images are held out."),
     ] = 0,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where a simulation writes its .png and .json.")
@@ -71,7 +74,7 @@ def active(
     from patchbag.cli import dialogue
     from patchbag.cli.pictures import MEANS, best_means
     from patchbag.collection import open_collection
-    from patchbag.collection.labels import LabelFile
+    from patchbag.collection.labels import LabelFile, open_answers
 
     if show not in MEANS:
         raise ValueError(f"--show must be one of {', '.join(MEANS)}; got {show!r}")
@@ -81,7 +84,7 @@ def active(
     categorizer = options.make_categorizer(recipe, features, settings, seed)
     parts = ["--recipe", recipe, *(["--features", features] if features else [])]
     chosen = " " + shlex.join([*parts, *(part for setting in settings or [] for part in ("--set", setting))])
-    book = LabelFile.open(labels or folder / "labels.csv")
+    book = LabelFile.open(labels) if labels else open_answers(folder)
     if simulate:
         if move:
             screen.say("--move is ignored: a simulation moves nothing", "yellow")

@@ -129,12 +129,13 @@ def evaluate(
     train_per_class: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=1,
             help="Random images per class that train; the rest tests. Default: half of the smallest class, up to 100, "
             "and 6,000 in all.",
         ),
     ] = None,
-    splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 10,
+    splits: Annotated[int, typer.Option(metavar="N", min=1, help="Number of random splits.")] = 10,
     pool: Annotated[
         bool, typer.Option("--pool", help="Let the test images teach, without their labels; for recipes that can.")
     ] = False,

@@ -273,8 +273,8 @@ def guess(learner: Any, index: int) -> str:
     """The two most probable classes of an image, with their probabilities, and that of a class not seen."""
     new = float(learner.novelty()[index]) if isinstance(learner, PoolLearner) else 0.0
     p = (1.0 - new) * learner.predict_proba()[index]
-    best = np.argsort(-p, kind="stable")[:2]
-    guesses = [f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in best]
+    first, *others = np.argsort(-p, kind="stable")[:2]
+    guesses = [f"{learner.classes_[i]} {100 * p[i]:.0f} %" for i in (first, *(i for i in others if p[i] >= 0.01))]
     return ", ".join([*guesses, f"something new {100 * new:.0f} %"] if new >= 0.01 else guesses)
 
 
@@ -287,11 +287,13 @@ def next_step(images: Collection, labels: Path, moved: bool = False, options: st
     moved : whether all images with an answer lie in the folder of their class
     options : of the recipe that asked
     """
-    command = f"patchbag train {shlex.quote(str(images.root))}{options}"
+    elsewhere = not moved and labels.resolve() not in [(images.root / name).resolve() for name in LABEL_FILES]
+    alone = all(label_of_folder(name) is None for name in images.names)  # else a table hides the sub-folders' labels
+    table = f" --labels {shlex.quote(str(labels))}" if elsewhere and alone else ""
+    command = f"patchbag train {shlex.quote(str(images.root))}{table}{options}"
     if len({label for label in images.labels.tolist() if label is not None}) < 2:
         return f"next, once two classes have labels: {command}"
-    if moved or labels.resolve() in [(images.root / name).resolve() for name in LABEL_FILES]:
+    if alone or not elsewhere:
         return f"next: {command}"
-    # training looks for answers nowhere else
     place = images.root / ("labels.json" if labels.suffix.lower() == ".json" else "labels.csv")
-    return f"next, once {labels} is copied to {place}: {command}"
+    return f"next, once {labels} is {'added' if place.exists() else 'copied'} to {place}: {command}"

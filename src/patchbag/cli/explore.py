@@ -91,7 +91,7 @@ def reproduce(
         Path | None, typer.Option(envvar="PATCHBAG_DATA", help="Folder that holds the data sets, one sub-folder each.")
     ] = None,
     splits: Annotated[
-        int | None, typer.Option(min=1, help="Random splits, instead of the experiment's own number.")
+        int | None, typer.Option(metavar="N", min=1, help="Random splits, instead of the experiment's own number.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the JSON file and the plot.")] = Path(
         "results"

@@ -119,7 +119,12 @@ def check_output_folder(folder: Path) -> None:
     """Raise unless files can be written into the folder, which is made if it is not there."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; the output needs a folder")
-    check_outputs(folder / ".patchbag-trial")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".patchbag-", suffix=".partial"):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write into {folder}: {error.strerror or error}; name another folder") from error
 
 
 def describe_images(images: Any, features: Any) -> Any:

@@ -62,7 +62,10 @@ RecipeOption = Annotated[str, typer.Option("--recipe", "-r", help="How images ar
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", "-s", metavar="NAME=VALUE", help="A parameter of the recipe, e.g. statistics.mixture.n_components=64."
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help="A parameter of the recipe, e.g. classifier.C=1; see 'patchbag recipes NAME'.",
     ),
 ]
 
@@ -92,7 +95,8 @@ FeaturesOption = Annotated[
         "--features",
         "-f",
         metavar="NAMES",
-        help="Features in place of the recipe's: sift, color, gb, deep; several by commas.",
+        help="Features in place of the recipe's, several by commas: sift, sift-contrast, color, gb, gist, lbp, smp, "
+        "deep, deep-pooled.",
     ),
 ]
 
@@ -145,6 +149,7 @@ PixelsOption = Annotated[
 FrameOption = Annotated[
     int | None,
     typer.Option(
+        metavar="N",
         min=0,
         callback=choose_frame,
         help="Which page of TIFF files and frame of animations is read, the first is 0; predict: that of training.",
@@ -161,7 +166,7 @@ ChannelsOption = Annotated[
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace files that are there even if patchbag has not written them.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.")]
 
 
 def parse_settings(settings: list[str] | None) -> dict[str, Any]:

@@ -34,7 +34,9 @@ Emit = Callable[[Answer], None]
 def predict(
     model: Annotated[Path, typer.Argument(help="A model written by 'patchbag train'.")],
     images: Annotated[list[str], typer.Argument(help="Image files, folders and glob patterns.")],
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many classes to show for each image.")] = 3,
+    top: Annotated[
+        int, typer.Option("--top", "-k", metavar="N", min=1, help="How many classes to show for each image.")
+    ] = 3,
     reject: Annotated[
         float,
         typer.Option(min=0, max=1, help="Flag images of at most this typicality as unlike anything seen."),
@@ -274,6 +276,9 @@ def undo(
     folder: Annotated[Path, typer.Argument(help="A folder that 'patchbag predict --sort-into' has filled.")],
 ) -> None:
     """Delete the copies and links that 'predict --sort-into' has made, and nothing else."""
+    from patchbag.collection.folder import check_folder
+
+    check_folder(folder)
     if not (folder / UNDO).is_file():
         raise ValueError(f"{folder} has no {UNDO} that says what 'predict --sort-into' put there")
     root, removed, kept = folder.resolve(), 0, 0

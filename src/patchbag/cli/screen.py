@@ -8,6 +8,7 @@ never broken into lines, so that the next program in a pipe gets whole ones.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -95,13 +96,16 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
-    """A table, as wide as the terminal; where there is none, as wide as it is."""
+    """A table, as wide as the terminal; where there is none, as wide as it is and without blanks behind its lines."""
     from rich.console import Console
 
     console = console or out
-    if not console.is_terminal:
-        console = Console(file=console.file, width=MANY_COLUMNS)
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    text = io.StringIO()
+    Console(file=text, width=MANY_COLUMNS).print(table)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
 
 
 def plain_streams() -> None:

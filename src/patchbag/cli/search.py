@@ -64,7 +64,7 @@ def index(
 def search(
     folder: FolderToSearch,
     images: Annotated[list[str], typer.Argument(help="Images to search by: files, or - for standard input.")],
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="How many images to find for each.")] = 10,
+    top: Annotated[int, typer.Option("--top", "-k", metavar="N", min=1, help="How many images to find for each.")] = 10,
     by: ByOption = "deep",
     crop: Annotated[
         str | None,
@@ -151,7 +151,10 @@ def duplicates(
 def cluster(
     folder: FolderToSearch,
     number: Annotated[
-        int | None, typer.Option("--number", "-n", min=1, help="How many groups; default: as many as there seem to be.")
+        int | None,
+        typer.Option(
+            "--number", "-n", metavar="N", min=1, help="How many groups; default: as many as there seem to be."
+        ),
     ] = None,
     by: ByOption = "deep",
     output: Annotated[

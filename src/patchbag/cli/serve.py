@@ -42,10 +42,16 @@ def serve(
 
     options.make_categorizer(recipe, features, settings, seed)  # a name that is none is said before anything is opened
     names = None if features is None else features.split(",")
-    with machine(jobs, cache, seed):
-        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with machine(jobs, cache, seed), socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            raise ValueError(
+                f"cannot listen at {host}, port {port}: {error.strerror}; name another port or host, as with --port 0, "
+                "which takes one that is free"
+            ) from error
         port = listening.getsockname()[1]
         page = Page(
             folder, db, recipe=recipe, features=names, settings=options.parse_settings(settings), seed=seed, jobs=jobs

@@ -23,7 +23,7 @@ import numpy as np
 from patchbag.channels import Channels
 from patchbag.collection.describe import describe, describe_together
 from patchbag.collection.folder import CollectionError, find_images, no_images, scan, shortened
-from patchbag.collection.labels import LabelFile, find_answers, label_of_folder, read_labels
+from patchbag.collection.labels import LabelFile, find_answers, label_of_folder, read_labels, twins
 from patchbag.collection.store import Store
 from patchbag.features.channels import FeatureChannels
 from patchbag.features.extraction import Extraction, Progress
@@ -71,11 +71,12 @@ class Collection:
         """The images with a label; CollectionError unless there are two classes of them."""
         if len(self.classes) < 2:
             have = f"the only label is {self.classes[0]!r}" if self.classes else "none has a label"
+            many = "1 image" if len(self) == 1 else f"{len(self)} images"
             needed = f"one sub-folder per class, such as {self.root}/cat/1.jpg and {self.root}/dog/1.jpg"
+            ask = f", or label some: patchbag active {self.root}" if len(self) > 1 and self._bare.any() else ""
             raise CollectionError(
-                f"{self.root}: of {len(self)} images {have}, two classes are needed; put images into {needed}, or give "
-                f"a table of labels (--labels), or label some: patchbag active {self.root}"
-                f"{''.join(f'; {remark}' for remark in self.remarks)}"
+                f"{self.root}: of {many} {have}, two classes are needed; put images into {needed}, or give a table of "
+                f"labels (--labels){ask}{''.join(f'; {remark}' for remark in self.remarks)}"
             )
         left = self.unlabelled().names
         if not left:
@@ -157,6 +158,7 @@ def open_collection(folder: str | os.PathLike[str] | Iterable[str], labels: Any 
     kinds = {isinstance(label, str): label for label in found if label is not None}
     if len(kinds) > 1:
         raise CollectionError(f"labels must be all texts or all numbers, got {kinds[True]!r} and {kinds[False]!r}")
+    remarks += twins(found)
     order = sorted(range(len(names)), key=lambda i: (found[i] is None, 0 if found[i] is None else found[i]))
     return Collection(root, [names[i] for i in order], _as_array([found[i] for i in order]), tuple(remarks))
 

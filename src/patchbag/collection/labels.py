@@ -16,13 +16,13 @@ import json
 import os
 import posixpath
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from patchbag.collection.folder import UNLABELLED, CollectionError, is_image_name
+from patchbag.collection.folder import UNLABELLED, CollectionError, is_image_name, shortened
 from patchbag.collection.tables import (
     NotLabelsError,
     Row,
@@ -116,6 +116,15 @@ def like_measurements(labels: Sequence[Any]) -> list[str]:
         f"labels such as {str(fractions[0])!r} look like measurements: every other number is a class of its own, "
         f"{classes} classes for {len(labels)} images"
     ]
+
+
+def twins(labels: Sequence[Any]) -> list[str]:
+    """A remark where classes differ in capitals alone, as after typing."""
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in sorted({label for label in labels if isinstance(label, str)}):
+        spellings[name.casefold()].append(name)
+    pairs = [" and ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]
+    return [f"classes that differ in capitals alone are several: {shortened(pairs, 3)}"] if pairs else []
 
 
 @dataclass
@@ -224,9 +233,18 @@ def find_answers(root: Path) -> tuple[LabelFile | None, list[str]]:
                 books.pop()
                 ignored.append(f"{path} is not read: not all of its keys are named like images")
         except NotLabelsError:
-            ignored.append(f"{path} is not read: it has not the columns image and label (or a JSON object of them)")
+            ignored.append(
+                f"{path} is not read: it has not the columns image and label (or a JSON object of them); if these are "
+                f"labels, name the file (--labels {path})"
+            )
     if len(books) > 1:
         raise CollectionError(
             f"{books[0].path} and {books[1].path} both have labels; put them into one and delete the other"
         )
     return (books[0] if books else None), ignored
+
+
+def open_answers(root: Path) -> LabelFile:
+    """The file of answers in a folder, to be added to; a new one where there is none."""
+    book, _ = find_answers(root)
+    return LabelFile.open(root / LABEL_FILES[0]) if book is None else book

@@ -28,6 +28,8 @@ USUAL = (
 )
 EXPECTED = f"expected one of the columns {', '.join(USUAL[0])} and one of {', '.join(USUAL[1])}"
 
+JSON_EXAMPLE = '{"1.jpg": "cat", "2.jpg": "dog"}'
+
 FORMULA = re.compile(r"[=+\-@\t\r|]")  # how a cell begins that spreadsheets calculate
 NO_UTF8 = re.compile("[\udc80-\udcff]")  # how Python reads such bytes
 SEPARATOR = re.compile(r"sep=(.)\r?\n")  # the first line of a table for spreadsheets
@@ -112,10 +114,11 @@ def csv_rows(text: str, columns: Any, is_image: Callable[[Any], bool]) -> Iterat
         next(reader)
     header = next(reader, ["image", "label"])
     image, label = find_columns(header, columns)
-    first = next(reader, [])
+    rows = numbered(reader)
+    first = next(rows, (0, []))
     if len(header) == 2 and (image is None or label is None):
         bare = any(map(is_image, header))
-        shown = header if bare else first
+        shown = header if bare else first[1]
         if bare:
             yield "line 1", *(header if is_image(header[0]) else reversed(header)), {}
             header = ["image", "label"] if is_image(header[0]) else ["label", "image"]
@@ -123,22 +126,33 @@ def csv_rows(text: str, columns: Any, is_image: Callable[[Any], bool]) -> Iterat
             image, label = header if is_image(shown[0]) else reversed(header)
     if image is None or label is None:
         raise NotLabelsError(f"line 1: {EXPECTED}, got {', '.join(header)!r}")
-    for cells in itertools.chain([first], reader):
+    for line, cells in itertools.chain([first], rows):
         row = dict(zip(header, cells))
         more = any(cells[len(header) :])
         if more or (cells and not {image, label} <= row.keys()):
             raise CollectionError(
-                f"line {reader.line_num}: expected the columns {delimiter.join(header)}, got "
+                f"line {line}: expected the columns {delimiter.join(header)}, got "
                 f"{'more' if more else 'fewer'}; correct that line (an image without a label has a {delimiter!r} and "
                 f"nothing behind it, a name with a {delimiter!r} has quotes)"
             )
         if cells:
-            yield f"line {reader.line_num}", cell_text(row.pop(image)), cell_text(row.pop(label)), row
+            yield f"line {line}", cell_text(row.pop(image)), cell_text(row.pop(label)), row
+
+
+def numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line on which each begins: one with a quote that is never closed ends far from it."""
+    begin = reader.line_num + 1
+    for cells in reader:
+        yield begin, cells
+        begin = reader.line_num + 1
 
 
 def json_rows(text: str) -> Iterator[Row]:
     """Rows of a JSON object image → label, or of a list of objects."""
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise NotLabelsError(f"it is not JSON ({error}); expected an object image → label, {JSON_EXAMPLE}") from error
     if isinstance(data, dict):
         data = [{"image": image, "label": label} for image, label in data.items()]
     for i, item in enumerate(data if isinstance(data, list) else [data], 1):

@@ -72,12 +72,16 @@ class BagPCA(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         bags = as_bags(X)
         if self.n_components > bags.dimension:
-            raise ValueError(f"n_components={self.n_components} exceeds the descriptors' {bags.dimension} dimensions")
+            raise ValueError(
+                f"n_components={self.n_components} exceeds the descriptors' {bags.dimension} dimensions; lower it to "
+                f"{bags.dimension} or less"
+            )
         sample = bags.sample(self.max_samples, check_random_state(self.random_state)).astype(np.float64)
         if len(sample) < 2:
             raise ValueError(f"PCA needs at least two descriptors, got {len(sample)}")
         if not np.isfinite(sample).all():
-            raise ValueError("descriptors contain NaN or infinity")
+            bad = next(i for i, bag in enumerate(bags) if not np.isfinite(bag).all())
+            raise ValueError(f"bag {bad} of {len(bags)} has descriptors that are NaN or infinite")
         self.mean_ = sample.mean(axis=0)
         sample -= self.mean_
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():

@@ -10,6 +10,7 @@ others read when they are notified, and again before they change anything themse
 
 import contextlib
 import json
+import re
 import secrets
 import threading
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 VERSION = 2
 LOCK = 0x70617463  # of Postgres: while a server runs; + 1 while one changes something, + 2 while one asks
@@ -131,6 +132,10 @@ class Database:
         self._held = contextlib.ExitStack()
         self._alone = 0
         self.server = secrets.token_hex(8)
+        if not re.match(r"(sqlite|postgresql)(\+\w+)?://", address):
+            raise DatabaseError(
+                f"a database is given as sqlite:///FILE or postgresql://SERVER/NAME, got {self.engine_name(address)}"
+            )
         address = address.replace("postgresql://", "postgresql+psycopg://", 1)
         file = address.startswith("sqlite")
         options: dict[str, Any] = {"connect_args": {"check_same_thread": False}} if file else {"pool_pre_ping": True}
@@ -148,9 +153,11 @@ class Database:
                     raise DatabaseError(f"{address} was written by a newer patchbag; update this one")
                 elif int(found) < VERSION:
                     connection.execute(update(facts).where(facts.c.name == "version").values(value=str(VERSION)))
-        except (DBAPIError, ImportError) as error:
+        except (SQLAlchemyError, ImportError) as error:
             self.close()
-            reason = error.orig if isinstance(error, DBAPIError) else f"{error}; pip install 'patchbag[postgres]'"
+            reason = getattr(error, "orig", error)
+            if isinstance(error, ImportError):
+                reason = f"{error}; pip install 'patchbag[postgres]'"
             raise DatabaseError(f"cannot open the database {self.engine_name(address)}: {reason}") from error
         except DatabaseError:
             self.close()
@@ -159,8 +166,8 @@ class Database:
     @staticmethod
     def engine_name(address: str) -> str:
         """The address without a password."""
-        scheme, _, rest = address.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}"
+        scheme = address[: address.find("://") + 3] if "://" in address else ""
+        return scheme + address.removeprefix(scheme).rpartition("@")[2]
 
     @property
     def shared(self) -> bool:

@@ -61,6 +61,8 @@ class Questions:
         model, album = self._model, self._album
         image, after = self.lease(who) if model.ready else (None, [])
         labels = int((album.label >= 0).sum())
+        waiting = (album.label < 0) & ~album.skipped & ~album.gone
+        waiting[list(album.broken)] = False  # nobody is asked for what cannot be shown
         answer: dict[str, Any] = {
             "image": None,
             "probabilities": [],
@@ -69,7 +71,7 @@ class Questions:
             "reason": None,
             "next": details(album, model, after),
             "labels": labels,
-            "left": int(((album.label < 0) & ~album.skipped & ~album.gone).sum()),
+            "left": int(waiting.sum()),
             "model": model.version,
             "ready": model.ready,
         }

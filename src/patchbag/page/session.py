@@ -27,7 +27,7 @@ from patchbag.collection.folder import check_folder
 from patchbag.page import folder as files
 from patchbag.page.album import Album
 from patchbag.page.checks import Checks
-from patchbag.page.database import Database, curve
+from patchbag.page.database import Database, DatabaseError, curve
 from patchbag.page.describing import Child, describe_names, make_categorizer
 from patchbag.page.events import Events
 from patchbag.page.finder import Finder
@@ -81,9 +81,15 @@ class Page:
         self._recipe = (recipe, features, settings)
         self.store = Path(store) if store is not None else store_folder()
         hidden = self.root / files.HIDDEN
-        if database is None:
-            hidden.mkdir(exist_ok=True)
-        self.database = Database(database or f"sqlite:///{hidden / 'page.sqlite'}")
+        try:
+            if database is None:
+                hidden.mkdir(exist_ok=True)
+            self.database = Database(database or f"sqlite:///{hidden / 'page.sqlite'}")
+        except PermissionError as error:
+            raise DatabaseError(
+                f"cannot write labels to {error.filename}; keep them in a file elsewhere, such as "
+                f"--db sqlite:///{self.root.name}.sqlite"
+            ) from error
         self.events = Events()
         self.album = Album(self.root, self.database)
         try:

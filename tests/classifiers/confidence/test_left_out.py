@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -127,8 +129,9 @@ def test_too_few_labels_say_nothing():
     model = LinearClassifier().fit(np.eye(2), ["a", "b"])
     assert model.left_out_ is None
     assert model.predict_set(np.eye(2)).all() and (model.typicality(np.eye(2)) == 1).all()
-    with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
-        model.predict_set(np.eye(2), 1.0)
+    for coverage in (1.0, 90, [0.8, 0.9]):
+        with pytest.raises(ValueError, match=f"coverage must be between 0 and 1.*got {re.escape(str(coverage))}"):
+            model.predict_set(np.eye(2), coverage)
     probit = GaussianProcessClassifier(likelihood="probit").fit(np.eye(4) + 1, list("aabb"))
     assert (probit.typicality(np.ones((1, 4))) == 1).all()
 

@@ -135,7 +135,8 @@ def test_filters_order_and_names(visit, site):
     expect(page.get_by_label("Order", exact=True)).to_have_value("similarity")
     page.get_by_label("Which images").select_option("broken")
     expect(page.locator(".tile")).to_have_count(1)
-    expect(page.locator(".tile .chip")).to_have_text("cannot be read")
+    (name,) = (site.names[i] for i in site.ids(filter="broken"))
+    expect(page.locator(".tile .line")).to_have_text(f"cannot be read{name}")
 
 
 def test_labels_of_others_show_up(visit, site):

@@ -47,6 +47,17 @@ def test_a_dropped_and_a_pasted_picture_are_searched_for(visit, site):
     assert site.names[found(page)[0]] == "stripes_30.png"
 
 
+def test_the_images_of_an_earlier_search_do_not_stand_beside_a_picture_that_cannot_be_read(visit, site):
+    page = visit("search")
+    transfer = page.evaluate_handle(DROP, ["stranger.png", "image/png", picture(site, "bars_00.png")])
+    page.dispatch_event(".drop", "drop", {"dataTransfer": transfer})
+    assert found(page)
+    transfer = page.evaluate_handle(DROP, ["text.png", "image/png", base64.b64encode(b"no picture").decode()])
+    page.dispatch_event(".drop", "drop", {"dataTransfer": transfer})
+    expect(page.get_by_role("status").filter(has_text="is not an image")).to_be_visible()
+    expect(page.locator(".search-main .tile:visible")).to_have_count(0)
+
+
 def test_a_rectangle_in_an_image_is_searched_for(visit, site, until):
     image = site.ids()[3]
     page = visit(f"image/{image}")

@@ -24,6 +24,7 @@ to 1 / (n + 1) more, has a typicality of at most α; in truth it is less, for th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -119,8 +120,8 @@ class SaysHowSure:
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """(n, C) which classes are in the set of each image, which holds its class with probability ``coverage``."""
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
+        if not isinstance(coverage, Real) or not 0 < coverage < 1:
+            raise ValueError(f"coverage must be between 0 and 1, such as 0.9, and neither of them; got {coverage}")
         p = self.predict_proba(X)
         least = 0.0 if self.left_out_ is None else self.left_out_.threshold(coverage)
         return np.asarray((p >= least) | (p == p.max(axis=1, keepdims=True)))

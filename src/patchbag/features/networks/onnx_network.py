@@ -9,6 +9,9 @@ What the file does not say has to be given; what is found in it:
 * **outputs**: those of the graph, and where none of these has positions (a classifier's scores) also the map that its
   last global pooling averages.  Any other tensor inside of the graph becomes an output if asked for by name.
 
+Nothing is reported to anyone: onnxruntime gathers from its import on what machine it runs on and which model, and sends
+it to its maker, unless the environment says no before that.
+
 A session runs on one thread and may be called from several at a time: images are described in parallel, each in the
 same bits whatever the number of workers.
 """
@@ -105,12 +108,14 @@ def _digest(source: Any) -> str:
 
 
 def _start(source: Any, name: str, device: str) -> Any:
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
     except ImportError as error:
         raise ImportError(
             "networks are run by onnxruntime, which is not installed: pip install onnxruntime (or onnxruntime-gpu)"
         ) from error
+    onnxruntime.disable_telemetry_events()  # where somebody else has imported it before
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -113,6 +113,10 @@ export async function mount(root, address) {
       grid.element.dataset.empty = "Nothing is like it.";
       tally.textContent = `${plural(matches.length, "image")}, nearest first`;
     } catch (error) {
+      if (mine !== ticket) return;
+      grid.setItems([]); // what is there was found for another picture
+      grid.element.classList.add("empty");
+      grid.element.dataset.empty = "Nothing was searched for.";
       tally.textContent = error.message;
       if (error.status === 0) fail(error);
     }

@@ -7,7 +7,7 @@ import { classOf, detail, need, smallOf } from "./store.js";
 /** The line below a picture: its label, else the model's guess with its probability. */
 export function verdict(image) {
   const label = classOf(image.label);
-  if (image.broken) return [h("span", { class: "chip bad" }, "cannot be read")];
+  if (image.broken) return [h("span", { class: "chip bad" }, "cannot be read"), h("small", { class: "cut" }, fileName(image.name))];
   if (image.gone) return [h("span", { class: "chip bad" }, "file is gone")];
   if (label) {
     const chip = h("span", { class: image.pending ? "chip pending" : "chip" }, dot(label.color), h("span", { class: "cut" }, label.name));
