@@ -320,7 +320,7 @@ def test_kernel_matrices_are_kept_for_other_experiments(picture_folder, monkeypa
     assert kernels(["spm"], **{"kernels.spm.kernel.n_words": 13})[1] == 1
     assert kernels(["spm"], **{"features.sift.step": 17})[1] == 1
     assert kernels(["spm"])[1] == 0
-    monkeypatch.setattr("patchbag.experiments.kernels.code_fingerprint", lambda: "another")
+    monkeypatch.setattr("patchbag.memory.code_digest", lambda: "another")
     assert kernels(["spm"])[1] == 1
 
 
