@@ -27,7 +27,7 @@ ORDER = [
     ["explain"],
     ["collection"],
     ["datasets", "memory", "settings"],
-    ["stages", "advice"],
+    ["stages"],
     ["recipes"],
     ["search"],
     ["categorizer", "evaluation"],

@@ -5,7 +5,8 @@ Results go to standard output, progress and messages to standard error.  Heavy m
 needs them, so that ``patchbag --help`` answers at once.
 
 ``options`` holds the application and what commands share, ``files`` what they read and write, ``screen`` what they
-print; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``, ``search`` and ``explore``.
+print, ``advice`` what they say of recipes; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``,
+``search`` and ``explore``.
 """
 
 from __future__ import annotations
