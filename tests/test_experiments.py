@@ -23,12 +23,9 @@ from patchbag.experiments.kernels import kernels_of
 from patchbag.metrics import mean_class_accuracy
 from patchbag.recipes import RECIPES, make_recipe
 
+pytestmark = pytest.mark.usefixtures("own_store")
+
 SMALL = {"statistics.mixture.n_components": 3, "statistics.projection.n_components": 8}
-
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "store"))
 
 
 def pictures(folder):
