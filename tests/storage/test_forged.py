@@ -240,8 +240,9 @@ def test_iterations_of_a_model_come_to_an_end(name, tmp_path):
 
 
 @pytest.mark.parametrize("change", [without("state", "seen_"), setting(None, "state", "seen_")])
-def test_topics_of_a_model_that_does_not_know_which_words_it_has_seen_count_all(change, tmp_path):
+@pytest.mark.parametrize("make", [patchbag.PolyaVector, lambda: patchbag.LDAFisherVector(random_state=0)])
+def test_a_model_that_does_not_know_which_words_it_has_seen_counts_all(make, change, tmp_path):
     X = np.random.default_rng(0).integers(1, 9, (20, 6)).astype(float)  # every word is seen
-    model = patchbag.LDAFisherVector(random_state=0).fit(X)
+    model = make().fit(X)
     again = storage.load(forge(storage.save(model, tmp_path / "m"), change))
     assert np.array_equal(again.transform(X), model.transform(X))
