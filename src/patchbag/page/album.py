@@ -267,6 +267,7 @@ class Album(Inventory):
         return self.new_class(name)
 
     def new_class(self, name: str, color: str | None = None, key: str | None = None) -> tuple[int, list[Change]]:
+        """Number of a new class, and the change that opens it; its colour and key are free ones unless given."""
         number, self._next_class = self._next_class, self._next_class + 1
         taken = {entry["key"] for entry in self.classes.values()}
         used = [entry["color"] for entry in self.classes.values()]
@@ -279,6 +280,7 @@ class Album(Inventory):
         return number, [("class", number, None, entry)]
 
     def listed_classes(self, predicted: dict[int, int] | None = None) -> list[dict[str, Any]]:
+        """The classes in their order, each with how many images have it and how many are ``predicted`` to."""
         counts = np.bincount(self.label[(self.label >= 0) & ~self.gone], minlength=1)
         rows = [
             {

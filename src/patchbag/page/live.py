@@ -299,6 +299,7 @@ class LiveModel:
         }
 
     def hint(self) -> dict[str, Any]:
+        """Whether more labels are likely to change anything."""
         with self.lock:
             if self.pool is None:
                 return {"stop": False, "reason": "no image is described yet"}
