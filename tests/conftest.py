@@ -59,7 +59,7 @@ def textures() -> tuple[list[np.ndarray], np.ndarray]:
 
 @pytest.fixture
 def picture_folder(tmp_path, textures):
-    """The same images as a folder with a sub-folder a class."""
+    """The same images as a folder with a sub-folder per class."""
     images, labels = textures
     for i, (image, label) in enumerate(zip(images, labels)):
         (tmp_path / "pictures" / label).mkdir(parents=True, exist_ok=True)
