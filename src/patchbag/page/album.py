@@ -99,6 +99,10 @@ class Album(Inventory):
     def people(self) -> list[str]:
         return sorted(self._people - set(NOBODY))
 
+    def unanswered(self, ids: Any = slice(None)) -> Any:
+        """Which images, or which of some, can be asked for: they are there, have no label and were not skipped."""
+        return (self.label[ids] < 0) & ~self.skipped[ids] & ~self.gone[ids]
+
     # --- changes -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

@@ -318,10 +318,9 @@ class Page:
                 connection.execute(curve.delete().where(curve.c.labels >= first))
                 for new in now:
                     connection.execute(curve.insert().values(new))
-        if model.rest is not None and (not model.ranking or is_due(labels, self._drawn_at)):
-            beyond, album = model.rest.ids, self.album
-            if np.any((album.label[beyond] < 0) & ~album.skipped[beyond] & ~album.gone[beyond]):
-                self._draw_pool(labels)
+        due = not model.ranking or is_due(labels, self._drawn_at)
+        if due and model.rest is not None and self.album.unanswered(model.rest.ids).any():
+            self._draw_pool(labels)
         self.hint = model.hint()
         news = {"version": model.version, "n_labels": labels, "accuracy": point, "hint": self.hint}
         self.events.publish("model", news)
