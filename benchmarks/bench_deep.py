@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Deep descriptors, JPEG file to pooled vector, and the same network in torch where that is installed.
 
-Photographs of 384 × 256 pixels, squashed to 320 × 320.  The target is 30 images a second on two cores, everything
+Photographs of 384 × 256 pixels, squashed to 320 × 320.  The target is 30 images per second on two cores, everything
 included.  The peer is the reference code (efficientnet-lite-pytorch) in torch on one thread, the network alone.
 """
 

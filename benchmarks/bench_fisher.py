@@ -50,7 +50,7 @@ def main() -> None:
     used = (mixture.predict_proba(x[:2000]) > 1e-6).sum(axis=1).mean()
     mine_fv, their_fv = ours(), skimage_fisher(x, theirs)
     agreement = np.corrcoef(mine_fv[K : K + K * D], their_fv[K : K + K * D])[0, 1]
-    print(f"{N} × {D} descriptors of photographs, K = {K}, one thread; {used:.1f} posteriors above 1e-6 a descriptor")
+    print(f"{N} × {D} descriptors of photographs, K = {K}, one thread; {used:.1f} posteriors above 1e-6 per descriptor")
     print(f"patchbag statistics + Fisher vector  {1e3 * mine:8.2f} ms   correlation {agreement:.6f}")
     print(f"four bare float32 matrix products    {1e3 * bare:8.2f} ms   ratio {verdict(mine / bare, 1.3)}")
     faster = verdict(peer / mine, 2.5, at_most=False)

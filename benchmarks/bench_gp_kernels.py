@@ -115,7 +115,7 @@ def main() -> None:
         more, more_cpu, _ = clock(lambda union=union, new=new: union.transform(new))
         print(
             f"{name:<16}{n} references {seconds:7.1f} s, as many new images {more:7.1f} s"
-            f"   ({cpu + more_cpu:.1f} s of CPU, {1e6 * (cpu + more_cpu) / pairs:.0f} µs a pair)",
+            f"   ({cpu + more_cpu:.1f} s of CPU, {1e6 * (cpu + more_cpu) / pairs:.0f} µs per pair)",
             flush=True,
         )
     x, z = known["gb"][:PEER_IMAGES], new["gb"][:PEER_IMAGES]

@@ -74,7 +74,7 @@ def main() -> None:
     x = (universal.means + 0.3 * rng.standard_normal((n, K, D))).astype(np.float32)
     statistics = Statistics(s0, s0[..., None] * x, s0[..., None] * (x * x + 0.5), universal=universal)
     seconds, _ = best_time(lambda: MAPAdaptation().fit_transform(statistics))
-    report("MAP adaptation beyond the statistics", 1e3 * seconds / n, "ms an image", 3)
+    report("MAP adaptation beyond the statistics", 1e3 * seconds / n, "ms per image", 3)
 
     P, Q = mixtures(1500, 1), mixtures(2985, 2)
     pairs = len(P) * len(Q)
@@ -83,8 +83,8 @@ def main() -> None:
     kl_seconds, gram = best_time(lambda: symmetric_kl_one_to_one(P, Q), 2)
     ppk_seconds, product = best_time(lambda: product_one_to_one(P, Q), 2)
     kl, ppk = 1e6 * kl_seconds / pairs, 1e6 * ppk_seconds / pairs
-    report("one-to-one SKL, 1,500 × 2,985", kl, "µs a pair", 1.5)
-    report("one-to-one PPK, 1,500 × 2,985", ppk, "µs a pair", 10)
+    report("one-to-one SKL, 1,500 × 2,985", kl, "µs per pair", 1.5)
+    report("one-to-one PPK, 1,500 × 2,985", ppk, "µs per pair", 10)
     for name, function in (("SKL", symmetric_kl_one_to_one), ("PPK", product_one_to_one)):
         tracemalloc.start()
         function(P, Q)
@@ -97,17 +97,17 @@ def main() -> None:
     product_one_to_many(few[:1], many[:2])
     small = len(few) * len(many)
     otm, _ = best_time(lambda: kl_matched(few, many) + kl_matched(many, few).T, 2)
-    report("one-to-many SKL (matched)", 1e6 * otm / small, "µs a pair")
+    report("one-to-many SKL (matched)", 1e6 * otm / small, "µs per pair")
     print(f"{'':<4}one-to-one is {1e6 * otm / small / kl:.0f} × faster (target ≥ 50)")
     otm, _ = best_time(lambda: product_one_to_many(few, many), 2)
-    report("one-to-many PPK", 1e6 * otm / small, "µs a pair")
+    report("one-to-many PPK", 1e6 * otm / small, "µs per pair")
     print(f"{'':<4}one-to-one is {1e6 * otm / small / ppk:.0f} × faster")
 
     arrays = [a for m in (P[:100], Q[:500]) for a in m.arrays().values()]
     out = np.empty((100, 500))
     naive_product(*(a[:2] for a in arrays), out[:2, :2])
     seconds, _ = best_time(lambda: naive_product(*arrays, out))
-    report("one-to-one PPK, naive Numba loop", 1e6 * seconds / out.size, "µs a pair")
+    report("one-to-one PPK, naive Numba loop", 1e6 * seconds / out.size, "µs per pair")
     print(
         f"{'':<4}ours is {1e6 * seconds / out.size / ppk:.1f} × faster; largest difference "
         f"{np.abs(out / product[:100, :500] - 1).max():.1e}"
@@ -120,7 +120,7 @@ def main() -> None:
         ("contextual KL, 3 iterations", lambda: contextual_similarity(images, P, context, iterations=3)),
     ):
         seconds, _ = best_time(function, 2)
-        report(f"{name}, 1,500 references", 1e3 * seconds / len(images), "ms an image")
+        report(f"{name}, 1,500 references", 1e3 * seconds / len(images), "ms per image")
 
 
 if __name__ == "__main__":

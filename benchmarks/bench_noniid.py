@@ -11,11 +11,10 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable
 
 import numpy as np
+from descriptors import fastest
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import ConvergenceWarning
 
@@ -26,19 +25,6 @@ from patchbag.encodings.polya import PolyaVector
 from patchbag.mixture.parameters import GaussianParameters
 from patchbag.mixture.statistics import Statistics
 from patchbag.runtime import runtime_context
-
-
-def fastest(*calls: Callable[[], object], repeats: int) -> list[float]:
-    """Best wall-clock time of each call, taken in turns so that a busy moment does not hit only one of them."""
-    for call in calls:
-        call()
-    times = np.full((repeats, len(calls)), np.inf)
-    for row in times:
-        for j, call in enumerate(calls):
-            start = time.perf_counter()
-            call()
-            row[j] = time.perf_counter() - start
-    return list(times.min(axis=0))
 
 
 def bench_latent(rng: np.random.Generator, n: int = 200, K: int = 256, D: int = 64) -> None:

@@ -3,7 +3,7 @@
 
 1. 3,030 images of about 1,000 features in 12 dimensions (10 of appearance and 2 of position), as dense SIFT reduced
    by PCA gives them, with the bins of recipe ``gp-pmk``.  Target: at most 60 s on two cores.
-2. 250 to 16,000 features a bag: the time a feature should not grow (linear), where the optimal matching grows with
+2. 250 to 16,000 features per bag: the time per feature should not grow (linear), where the optimal matching grows with
    the cube.
 """
 
@@ -45,7 +45,7 @@ def main() -> None:
     elapsed = seconds(lambda: kernel.fit_transform(bags))
     print(f"Gram matrix of 3,030 bags, {len(bags.values):,} features: {elapsed:.1f} s (target 60 s)")
 
-    print("features a bag   Gram of 40 bags   a feature   optimal matching of one pair")
+    print("features / bag   Gram of 40 bags   per feature   optimal matching of one pair")
     first = None
     for size in (250, 500, 1000, 2000, 4000, 8000, 16000):
         bags = make_bags(40, size, size)
@@ -57,7 +57,7 @@ def main() -> None:
             optimal = seconds(lambda bags=bags: linear_sum_assignment(cdist(bags[0], bags[1])))
             note = f"{optimal * 1e3:8.0f} ms, all 780 pairs {780 * optimal / ours:7.0f} x ours"
         print(f"{size:14d}   {ours * 1e3:12.0f} ms   {each:6.2f} µs   {note}")
-    print(f"time a feature at 16,000 against 250: {each / first:.2f} x (linear is 1)")
+    print(f"time per feature at 16,000 against 250: {each / first:.2f} x (linear is 1)")
 
 
 if __name__ == "__main__":

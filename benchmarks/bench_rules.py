@@ -110,7 +110,7 @@ def main() -> None:
     for rule, runs in results.items():
         mean, deviation = np.mean(runs, axis=0), np.std(runs, axis=0)
         cells = (f"{n}: {m[0]:.1f} ± {d[0]:.1f} [{m[1]:.1f}]" for n, m, d in zip(options.labels, mean, deviation))
-        print(f"{rule:>15}  {'   '.join(cells)}   {seconds[rule] / options.runs:.1f} s a run")
+        print(f"{rule:>15}  {'   '.join(cells)}   {seconds[rule] / options.runs:.1f} s per run")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 10 training images per class, one split (seed 0), the other 900 images test; features from the store.  Speed is that of
 describing 20 images anew and of classifying them; it and the time of training are of the processor, one worker.
-Writes ``src/patchbag/measured.json``::
+Writes ``src/patchbag/cli/measured.json``::
 
     python benchmarks/measure_recipes.py FOLDER_OF_COREL_1000 [RECIPE ...]
 """
@@ -23,7 +23,7 @@ from patchbag.protocol import PerClassSplit
 from patchbag.recipes import RECIPES
 from patchbag.runtime import runtime_context
 
-OUT = Path(__file__).parents[1] / "src" / "patchbag" / "measured.json"
+OUT = Path(__file__).parents[1] / "src" / "patchbag" / "cli" / "measured.json"
 SAMPLE = 20
 
 

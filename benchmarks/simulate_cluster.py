@@ -8,10 +8,10 @@ of a chunk of bags, stochastic gradients on a part of the vectors) are run here,
 are compared: descriptors come back to the caller's store, and ``CORES`` of the caller encode them (``train
 --cluster``); one job does both and vectors come back (``--stream``); the job writes its vectors to an address, and the
 classifier learns on the workers (``--stream --vectors``).  In the first two the caller learns the classifier.  The
-storage at the address is taken to give every worker ``STORAGE`` bytes a second, however many there are.  The simulation
-hands jobs out one after the other: the scheduler takes ``dispatch`` seconds for each (measured on jobs that do nothing,
-where Dask is installed), a free worker runs it for a time drawn from those measured, and its result comes back through
-the one network card of the caller, which adds it up.
+storage at the address is taken to give every worker ``STORAGE`` bytes per second, however many there are.  The
+simulation hands jobs out one after the other: the scheduler takes ``dispatch`` seconds for each (measured on jobs that
+do nothing, where Dask is installed), a free worker runs it for a time drawn from those measured, and its result comes
+back through the one network card of the caller, which adds it up.
 It knows nothing of broken disks, of other users and of images of other sizes.
 """
 
@@ -39,9 +39,9 @@ from patchbag.classifiers.stochastic import PART
 from patchbag.mixture.em import expectation
 
 WORKERS = (8, 16, 32, 64, 128, 256, 512)
-BANDWIDTH = 1.25e9  # bytes a second: 10 Gbit/s
+BANDWIDTH = 1.25e9  # bytes per second: 10 Gbit/s
 CORES = 8  # of the caller
-STORAGE = 1e8  # bytes a second of one worker to and from the shared storage
+STORAGE = 1e8  # bytes per second of one worker to and from the shared storage
 DISPATCH = 1e-3  # seconds, where it cannot be measured
 CHUNK = 16  # images of a job that is timed
 LARGER = 4  # such jobs that are one in the simulation

@@ -18,6 +18,14 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
+@pytest.fixture
+def own_store(tmp_path, monkeypatch):
+    """A store of described features that is this test's alone."""
+    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "store"))
+    monkeypatch.delenv("PATCHBAG_CACHE_SIZE", raising=False)
+    return tmp_path / "store"
+
+
 @pytest.fixture(scope="session")
 def bags() -> Bags:
     """30 bags of 20-60 descriptors in 5-D from three clusters, with positions."""
@@ -51,7 +59,7 @@ def textures() -> tuple[list[np.ndarray], np.ndarray]:
 
 @pytest.fixture
 def picture_folder(tmp_path, textures):
-    """The same images as a folder with a sub-folder a class."""
+    """The same images as a folder with a sub-folder per class."""
     images, labels = textures
     for i, (image, label) in enumerate(zip(images, labels)):
         (tmp_path / "pictures" / label).mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1] / "src" / "patchbag"
 
 # modules and folders in the order of the data flow; those on one line know nothing of each other's insides
 ORDER = [
-    ["runtime", "fingerprint", "special", "protocol", "metrics", "parameters", "records"],
+    ["runtime", "special", "protocol", "metrics", "parameters", "records"],
     ["storage"],
     ["images"],
     ["cluster", "device"],
@@ -27,7 +27,7 @@ ORDER = [
     ["explain"],
     ["collection"],
     ["datasets", "memory", "settings"],
-    ["stages", "advice"],
+    ["stages"],
     ["recipes"],
     ["search"],
     ["categorizer", "evaluation"],

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from patchbag import Bags, Categorizer, categorizer, open_collection
-from patchbag.advice import recommended
+from patchbag.cli.advice import recommended
 from patchbag.memory import predict_in_chunks
 from patchbag.recipes import RECIPES, make_recipe
 from patchbag.runtime import runtime_context

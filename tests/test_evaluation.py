@@ -12,10 +12,10 @@ from patchbag import Categorizer, MultilabelSVM, PerClassSplit, compare, evaluat
 from patchbag.evaluation import (
     Evaluation,
     confident_mistakes,
-    figure_key,
     score_classes,
     score_rankings,
 )
+from patchbag.memory import figure_key
 from patchbag.metrics import reliability_table
 from patchbag.report import render, write_report
 
@@ -198,7 +198,7 @@ def test_models_are_compared_on_the_same_splits_and_figures_of_a_journal_are_not
 def test_figures_depend_on_the_code_that_made_them(monkeypatch):
     before = figure_key(LogisticRegression(), "data")
     assert before == figure_key(LogisticRegression(), "data") != figure_key(LogisticRegression(C=2.0), "data")
-    monkeypatch.setattr("patchbag.evaluation.code_fingerprint", lambda: "another")
+    monkeypatch.setattr("patchbag.memory.code_digest", lambda: "another")
     assert figure_key(LogisticRegression(), "data") != before
 
 

@@ -25,12 +25,9 @@ from patchbag.experiments.kernels import kernels_of
 from patchbag.metrics import mean_class_accuracy
 from patchbag.recipes import RECIPES, make_recipe
 
+pytestmark = pytest.mark.usefixtures("own_store")
+
 SMALL = {"statistics.mixture.n_components": 3, "statistics.projection.n_components": 8}
-
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "store"))
 
 
 def pictures(folder):
@@ -332,7 +329,7 @@ def test_kernel_matrices_are_kept_for_other_experiments(picture_folder, monkeypa
     assert kernels(["spm"], **{"kernels.spm.kernel.n_words": 13})[1] == 1
     assert kernels(["spm"], **{"features.sift.step": 17})[1] == 1
     assert kernels(["spm"])[1] == 0
-    monkeypatch.setattr("patchbag.experiments.kernels.code_fingerprint", lambda: "another")
+    monkeypatch.setattr("patchbag.memory.code_digest", lambda: "another")
     assert kernels(["spm"])[1] == 1
 
 

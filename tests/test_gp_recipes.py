@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from patchbag import Categorizer, GaussianProcessClassifier, cli, make_recipe
+from cli.commands import run
+from patchbag import Categorizer, GaussianProcessClassifier, make_recipe
 from patchbag.experiments import (
     ExperimentError,
     Journal,
@@ -34,8 +34,7 @@ SMALL = {
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+def own_folder(own_store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -45,10 +44,6 @@ def small(name: str) -> Categorizer:
 
 def options(name: str) -> list[str]:
     return [part for k, v in SMALL[name].items() for part in ("--set", f"{k.replace('__', '.')}={json.dumps(v)}")]
-
-
-def run(*arguments: object, answers: str | None = None):
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments], input=answers)
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
@@ -142,13 +137,13 @@ def test_active_labels_a_folder_and_takes_it_up_again(picture_folder):
     pool = picture_folder / "unlabelled"
     (picture_folder / "stripes").rename(pool)
     arguments = ["active", picture_folder, "-j", 1, "-r", "gp-fisher", *options("gp-fisher")]
-    result = run(*arguments, answers="stripes\n3\ns\nq\n")
+    result = run(*arguments, said="stripes\n3\ns\nq\n")
     assert result.exit_code == 0, result.output
     assert "2 new labels, 10 of 36 images without one" in result.output and "1 bars   2 diagonals" in result.output
     with (picture_folder / "labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == ["stripes", "stripes", ""] and len(list(pool.iterdir())) == 12
-    result = run(*arguments, "--rounds", 1, "--move", answers="stripes\n")
+    result = run(*arguments, "--rounds", 1, "--move", said="stripes\n")
     assert "1 new label, 9 of 36" in result.output and "3 stripes" in result.output
     assert len(list((picture_folder / "stripes").iterdir())) == 3 and len(list(pool.iterdir())) == 9
 
@@ -156,7 +151,7 @@ def test_active_labels_a_folder_and_takes_it_up_again(picture_folder):
 def test_active_leaves_broken_images_out_and_says_so(picture_folder):
     (picture_folder / "new.png").write_text("text")
     (picture_folder / "bars" / "00.png").rename(picture_folder / "00.png")
-    result = run("active", picture_folder, "-j", 1, "-r", "gp-fisher", *options("gp-fisher"), answers="q\n")
+    result = run("active", picture_folder, "-j", 1, "-r", "gp-fisher", *options("gp-fisher"), said="q\n")
     assert result.exit_code == 0 and "left out 1 of 37" in result.output and "00.png" in result.output
 
 
@@ -271,6 +266,6 @@ def test_slips_in_runs_on_kernels_show_before_images_are_described(picture_folde
 def test_weights_and_confusions_have_plots_of_their_own(tmp_path):
     weights = {"name": "w", "mean": 1.0, "x": 5, "weights": [[1.0, 3.0], [2.0, 2.0]], "kernels": ["a", "b"]}
     confusion = {"name": "c", "mean": 1.0, "confusion": [[9, 1], [0, 10]], "classes": ["x", "y"]}
-    for kind, run in (("weights", weights), ("confusion", confusion)):
-        result = {"name": kind, "title": kind, "plot": kind, "runs": [run]}
+    for kind, row in (("weights", weights), ("confusion", confusion)):
+        result = {"name": kind, "title": kind, "plot": kind, "runs": [row]}
         assert write_results(result, tmp_path)[1].read_bytes().startswith(b"\x89PNG")

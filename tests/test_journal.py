@@ -37,8 +37,9 @@ class Complete(Journal):
 
 
 @pytest.mark.parametrize("kind", LONG)
-def test_a_second_run_of_a_long_experiment_computes_nothing_again(kind, picture_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "store"))
+def test_a_second_run_of_a_long_experiment_computes_nothing_again(
+    kind, picture_folder, tmp_path, own_store, monkeypatch
+):
     monkeypatch.setitem(neighbors.SIZES, "colors", (400, 30))
     spec = {"name": "x", "title": "t", "kind": kind, "data": picture_folder.name, "splits": 2, "settings": SMALL}
     spec |= LONG[kind]

@@ -144,8 +144,7 @@ def test_half_of_the_classes_are_left_out_at_once():
     assert [one.tolist() for one in answers._left_out({}, labels, 0)] == [[c] for c in "abcdefg"]
 
 
-def test_ranks_and_distrust_are_told_of_recipes(picture_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path))
+def test_ranks_and_distrust_are_told_of_recipes(picture_folder, own_store):
     spec = {"name": "x", "title": "t", "data": picture_folder.name, "train_per_class": 6, "splits": 1}
     spec["run"] = [{"name": "MLNN", "recipe": "mlnn-gist", "settings": {"projection.n_components": 4}}]
     spec["run"][0]["published"] = {"r = 2": 50.0}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from cli.commands import run
 from patchbag import Categorizer, runtime_context, streaming
 from patchbag.classifiers import stochastic
-from patchbag.cli import app
 from patchbag.streaming import fit_streamed
 
 SMALL = {"recipe__statistics__mixture__n_components": 4, "recipe__statistics__projection__n_components": 16}
@@ -71,21 +70,20 @@ def test_recipes_of_kernels_are_refused_before_an_image_is_read(recipe, tmp_path
         fit_streamed(Categorizer(recipe), ["no file"], ["a"], tmp_path / "v.npy")
 
 
-def test_train_streams_from_the_shell_and_leaves_nothing_in_the_store(picture_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+def test_train_streams_from_the_shell_and_leaves_nothing_in_the_store(picture_folder, tmp_path, own_store):
     (picture_folder / "bars" / "broken.png").write_bytes(b"no image")
     small = [f"--set=statistics.{name}.n_components={n}" for name, n in (("mixture", 4), ("projection", 16))]
     model = tmp_path / "m.patchbag"
     arguments = ["train", picture_folder, "--recipe", "words", "--stream", *small, "-o", model]
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    result = run(*arguments)
     (picture_folder / "bars" / "broken.png").unlink()
     assert result.exit_code == 0, result.output
     assert "broken.png" in result.output
     assert not list(tmp_path.rglob("*.npy")) and not list(tmp_path.rglob("*.bin"))
     one = next((picture_folder / "bars").glob("*.png"))
-    said = CliRunner().invoke(app, ["predict", str(model), str(one)])
+    said = run("predict", model, one)
     assert said.exit_code == 0 and "bars" in said.output
-    refused = CliRunner().invoke(app, ["train", str(picture_folder), "--stream", "-o", str(model)])
+    refused = run("train", picture_folder, "--stream", "-o", model)
     assert refused.exit_code != 0 and "cannot be streamed" in str(refused.exception)
 
 
@@ -106,8 +104,8 @@ def test_vectors_at_an_address_give_the_same_answers_and_are_removed(pictures, p
     (place := tmp_path / "shared").mkdir()
     settings = [f"--set=statistics.{name}.n_components={n}" for name, n in (("mixture", 4), ("projection", 16))]
     asked = ["train", picture_folder, "--recipe", "words", *settings, "-o", tmp_path / "m", "--vectors", place]
-    result = CliRunner().invoke(app, [str(a) for a in (*asked, "--stream")])
+    result = run(*asked, "--stream")
     assert result.exit_code == 0, result.output
     assert not list(place.iterdir())
-    refused = CliRunner().invoke(app, [str(a) for a in asked])
+    refused = run(*asked)
     assert refused.exit_code != 0 and "give both" in str(refused.exception)

@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import joblib
 import numpy as np
 from sklearn.base import clone
-from sklearn.metrics import balanced_accuracy_score, confusion_matrix, log_loss, recall_score
+from sklearn.metrics import confusion_matrix, log_loss, recall_score
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, get_tags
@@ -28,9 +27,8 @@ from sklearn.utils import check_consistent_length, get_tags
 from patchbag.classifiers.prototypes.leveraged import LeveragedNeighbors
 from patchbag.classifiers.prototypes.witnesses import deciding_images, kept_images
 from patchbag.classifiers.targets import as_labels
-from patchbag.fingerprint import code_fingerprint
-from patchbag.memory import StepMemory, content_key, predict_in_chunks
-from patchbag.metrics import average_precision, calibration_error, reliability_table
+from patchbag.memory import StepMemory, content_key, figure_key, predict_in_chunks
+from patchbag.metrics import average_precision, calibration_error, mean_class_accuracy, reliability_table
 from patchbag.runtime import runtime_context
 
 MISTAKES_KEPT = 200
@@ -185,7 +183,8 @@ def compare(
         memory = StepMemory(pipelines)
         for name in memory.order():
             what = f"split {i + 1} of {len(splits)}" + (f": {name}" if name else "")
-            key = figure_key(pipelines[name], contents.get(id(given[name])), labels, train, test, seed + i, pool)
+            content = contents.get(id(given[name]))
+            key = figure_key(clone(pipelines[name]), content, labels, train, test, seed + i, pool)
             found = None if journal is None else journal.get(key)
             if found is None:
                 progress(what)
@@ -198,11 +197,6 @@ def compare(
             results[name].add(SplitResult(**found["split"]), found["mistakes"], found["confidence"])
             memory.release(name)
     return results
-
-
-def figure_key(pipeline: Any, *origin: Any) -> str:
-    """What a figure depends on: the code, the model, and what else is given (the data, the split and the seed)."""
-    return joblib.hash((code_fingerprint(), clone(pipeline), *origin))
 
 
 def _as_pipeline(model: Any) -> Pipeline:
@@ -273,7 +267,7 @@ def score_classes(
     recall = recall_score(truth, guess, labels=classes, average=None, zero_division=0.0)
     split = SplitResult(
         seed=0,
-        accuracy=float(balanced_accuracy_score(truth, guess)),
+        accuracy=mean_class_accuracy(truth, guess),
         per_class=dict(zip(classes, recall.tolist())),
         n_train=n_train,
         n_test=len(truth),

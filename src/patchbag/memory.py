@@ -8,13 +8,19 @@ looks up in the memory what another one has made before.
 A result is known by what it was made of: the parameters of all steps up to there (``joblib.hash``, so that no two
 estimators with different parameters meet) and the content of the images (``fingerprint`` of described bags, else
 ``joblib.hash``).  Kept is only what a later pipeline of the same table needs, at most ``MOST`` bytes of it.
+
+Figures and kernel matrices that are kept on disk are known by the code that made them as well (:func:`figure_key`):
+after a change of it, old ones are not served.
 """
 
+import hashlib
 import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any, Self
 
 import joblib
@@ -27,11 +33,32 @@ from patchbag.parameters import estimator, parameter
 from patchbag.records import Records
 
 MOST = 6 << 30
+# of the code, those that turn images into figures; texts, commands and reports do not change them
+FOLDERS = (
+    "images", "storage", "datasets", "features", "mixture", "encodings", "embeddings", "similarity", "neighbors",
+    "classifiers", "active", "search", "experiments",
+)  # fmt: skip
 
 
 def content_key(data: Any) -> str:
     """A key of a dataset's content; described bags bring their own, so that gigabytes need not be read."""
     return getattr(data, "fingerprint", None) or joblib.hash(data)
+
+
+@cache
+def code_digest() -> str:
+    """Digest of the source files of :data:`FOLDERS` and of the modules beside them."""
+    root = Path(__file__).parent
+    files = sorted([*root.glob("*.py"), *(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))])
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files:
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def figure_key(*origin: Any) -> str:
+    """The key of a figure: all that it depends on, models, data, splits and seeds, and the code."""
+    return str(joblib.hash((code_digest(), *origin)))
 
 
 def chain_keys(pipeline: Pipeline) -> list[str]:

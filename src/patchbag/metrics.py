@@ -93,7 +93,7 @@ def average_precision(
 
 
 def reliability_table(
-    confidence: np.ndarray, right: np.ndarray, image: np.ndarray | None = None, *, least: int = 1, bins: int = 10
+    confidence: np.ndarray, right: np.ndarray, image: np.ndarray | None = None, *, least: int = 1
 ) -> list[dict[str, float]]:
     """Images grouped by stated probability: the share that was right in each group, with its confidence interval.
 
@@ -101,9 +101,9 @@ def reliability_table(
     ``low`` and ``high`` are the 95 % interval of Wilson; an image of several splits counts once in its width.
     """
     image = np.arange(len(confidence)) if image is None else image
-    tenth = np.minimum((confidence * bins).astype(int), bins - 1)
+    tenth = np.minimum((confidence * 10).astype(int), 9)
     groups, open_one = [], np.zeros(len(confidence), dtype=bool)
-    for b in reversed(range(bins)):
+    for b in reversed(range(10)):
         open_one = open_one | (tenth == b)
         if len(np.unique(image[open_one])) >= least:
             groups.append(open_one)

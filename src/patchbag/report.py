@@ -280,6 +280,7 @@ def failures_html(failures: list[Any]) -> str:
 
 
 def time_html(e: Evaluation) -> str:
+    """The time of each step, and its share."""
     seconds = e.seconds()
     total = max(seconds["total"], 1e-9)
     rows = "".join(

@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import cohen_kappa_score
 from sklearn.metrics.pairwise import rbf_kernel
 
-from patchbag.active.checks import is_missing
+from patchbag.active.labels import is_missing
 from patchbag.active.learner import ActiveLearner
 from patchbag.active.query import GaussianProcessQuery
 from patchbag.active.stopping import ErrorEstimate, judge, kappa

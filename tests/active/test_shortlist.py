@@ -6,8 +6,7 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
 from patchbag.active import shortlist
-from patchbag.active.checks import check_pool_kernel
-from patchbag.active.learner import ActiveLearner
+from patchbag.active.learner import ActiveLearner, check_pool_kernel
 from patchbag.active.shortlist import list_length, representatives, spectral_coordinates
 
 RNG = np.random.default_rng(0)

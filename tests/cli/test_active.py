@@ -7,10 +7,9 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
+from cli import commands
 from patchbag import Categorizer
-from patchbag.cli import app
 from patchbag.collection import open_collection
 from patchbag.collection.labels import LabelFile
 
@@ -20,7 +19,7 @@ ASKED = " ".join(["--recipe gp-fisher", *(f"--set {part}" for part in SMALL if "
 
 
 def run(*arguments: object, answers: str | None = None):
-    result = CliRunner().invoke(app, [str(a) for a in arguments], input=answers)
+    result = commands.run(*arguments, said=answers)
     assert result.exit_code == 0, result.output
     return result
 
@@ -92,7 +91,7 @@ def test_moving_works_when_nothing_is_left_to_ask(pool):
 def test_a_file_of_labels_without_a_header_is_left_as_it_is(pool, tmp_path):
     (tmp_path / "mine.csv").write_text("unlabelled/30.png,stripes\n")
     arguments = ["active", pool, "--labels", tmp_path / "mine.csv", *ASK]
-    result = CliRunner().invoke(app, [str(a) for a in arguments], input="bars\n")
+    result = commands.run(*arguments, said="bars\n")
     assert "expected the columns image and label" in str(result.exception)
     assert (tmp_path / "mine.csv").read_text() == "unlabelled/30.png,stripes\n"
 

@@ -15,18 +15,14 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
-from typer.testing import CliRunner
 
+from cli.commands import run
 from patchbag import Categorizer, cli
 from patchbag.cli import app, screen
 from patchbag.cli.files import check_output_folder, check_outputs
 from patchbag.cli.options import parse_settings
 
 SMALL = ["--set", "statistics.mixture.n_components=3", "--set", "statistics.projection.n_components=8"]
-
-
-def run(*arguments: object):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 @pytest.fixture
@@ -336,9 +332,8 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_takes_nothing_else_alon
     assert journal["split"] == {"accuracy": 1.0} and journal.path is None
 
 
-def test_a_damaged_store_is_said_and_begun_anew(picture_folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
-    index = tmp_path / "cache" / "features-1.sqlite"
+def test_a_damaged_store_is_said_and_begun_anew(picture_folder, tmp_path, own_store, monkeypatch, capsys):
+    index = own_store / "features-1.sqlite"
     index.parent.mkdir()
     index.write_bytes(b"no database at all" * 300)
     assert "cannot be used" in fail(monkeypatch, capsys, "cache")

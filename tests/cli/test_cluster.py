@@ -5,13 +5,7 @@ from __future__ import annotations
 
 import json
 
-from typer.testing import CliRunner
-
-from patchbag.cli import app
-
-
-def run(*arguments: object):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
+from cli.commands import run
 
 
 def test_alike_pictures_come_together_and_originals_stay(picture_folder, tmp_path):

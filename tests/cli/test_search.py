@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from rich.console import Console
-from typer.testing import CliRunner
 
-from patchbag.cli import app, screen
+from cli.commands import run
+from patchbag.cli import screen
 from patchbag.cli.finding import find, plain_search, read_query
 
 
@@ -29,10 +29,6 @@ def photos(picture_folder):
         for path in sorted((picture_folder / folder).iterdir())[3:]:
             path.unlink()
     return picture_folder
-
-
-def run(*arguments: object, data: bytes | None = None):
-    return CliRunner().invoke(app, [str(a) for a in arguments], input=data)
 
 
 def test_a_folder_is_indexed_once_and_searched(photos):
@@ -102,14 +98,14 @@ def test_a_warning_is_shown_once_wherever_it_comes_from(capsys, monkeypatch):
 
 def test_standard_input_is_a_query_and_an_address_is_none(photos):
     data = (photos / "stripes" / "24.png").read_bytes()
-    result = run("search", photos, "-", "--top", 1, "--json", data=data)
+    result = run("search", photos, "-", "--top", 1, "--json", said=data)
     assert json.loads(result.stdout)["results"] == [{"image": str(photos / "stripes" / "24.png"), "distance": 0.0}]
     with pytest.raises(ValueError, match="nothing is fetched from a network"):
         read_query("https://example.org/a.jpg")
 
 
 def test_a_query_that_cannot_be_read_is_named_and_the_status_says_so(photos):
-    result = run("search", photos, "-", data=b"")
+    result = run("search", photos, "-", said=b"")
     assert result.exit_code == 1 and "standard input: there are no bytes in it" in result.stderr
     result = run("search", photos, "nowhere.jpg")
     assert result.exit_code == 1 and "nowhere.jpg: there is no such file" in result.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder of small pictures, and a store of its own for every test."""
+"""A folder of small pictures; every test has a store of its own, and counts from 0."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from collection.pictures import Rows, save
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "store"))
-    monkeypatch.delenv("PATCHBAG_CACHE_SIZE", raising=False)
+def fresh(own_store):
     Rows.calls = 0
-    return tmp_path / "store"
 
 
 @pytest.fixture

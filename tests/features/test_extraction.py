@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from collection import pictures
-from patchbag.bags import Bags
+from collection.pictures import assert_same
 from patchbag.features import extraction
 from patchbag.features.dense_sift import DenseSIFT
 from patchbag.features.extraction import Failure, FeatureExtractor
@@ -44,13 +44,6 @@ def folder(tmp_path):
     paths[3] = tmp_path / "missing.png"
     paths[6].write_bytes(paths[6].read_bytes()[:200])
     return paths
-
-
-def assert_same(one: Bags, other: Bags):
-    assert one.values.dtype == other.values.dtype
-    np.testing.assert_array_equal(one.values, other.values)
-    np.testing.assert_array_equal(one.offsets, other.offsets)
-    np.testing.assert_array_equal(one.positions, other.positions)
 
 
 def test_broken_images_are_listed_and_never_shift_the_others(folder):

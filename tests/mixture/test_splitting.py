@@ -100,7 +100,7 @@ def test_the_gain_of_a_split_is_that_of_two_gaussians_over_one():
     x = around((-5, 0), (5, 0), size=2000)
     z = (x - x.mean(axis=0)) / x.std(axis=0)
     gain = split_gain(z, np.ones(4000), np.array([1.0, 0.0]), np.full(2, 1e-6))
-    # the first dimension's deviation falls from sqrt(26) to 1, at the price of one bit a descriptor
+    # the first dimension's deviation falls from sqrt(26) to 1, at the price of one bit per descriptor
     assert gain / 4000 == pytest.approx(0.5 * np.log(26) - np.log(2), abs=0.03)
     assert split_gain(z, np.ones(4000), np.array([0.0, 1.0]), np.full(2, 1e-6)) < gain
     assert split_gain(z[:1], np.ones(1), np.array([1.0, 0.0]), np.full(2, 1e-6)) == -np.inf

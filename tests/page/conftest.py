@@ -17,7 +17,7 @@ import uvicorn
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from page.pages import made_page, make_folder
+from page.pages import made_page, make_folder, settled
 from patchbag.page.app import create_app
 
 
@@ -83,7 +83,7 @@ def taught(client):
     """A page on which half of the images have a label."""
     for c, name in enumerate(("beach", "coast", "forest")):
         client.post("/api/labels", json={"ids": list(range(c, 30, 3)), "name": name})
-    assert client.page.model.idle()
+    assert settled(client.page)
     return client
 
 

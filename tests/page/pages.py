@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,16 @@ def made_vectors(n: int = N) -> np.ndarray:
 def made_page(root: Path, n: int = N, **options) -> Page:
     options = {"vectors": made_vectors(n), "watch": False, "store": root / ".patchbag" / "store", "jobs": 1, **options}
     return Page(root, **options)
+
+
+def settled(page: Page, seconds: float = 30.0) -> bool:
+    """Wait until everything said so far is learned and predicted."""
+    model, end = page.model, time.time() + seconds
+    while time.time() < end:
+        if model.learned >= page.album.version and model._told():
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def truth(image: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from page.conftest import opened
-from page.pages import N, made_page, made_vectors, truth
+from page.pages import N, made_page, made_vectors, settled, truth
 from patchbag.active.pool_learner import PoolLearner
 from patchbag.page.client import PageClient, PageError
 from patchbag.similarity.graph.image_graph import ImageGraph
@@ -27,7 +27,7 @@ def test_questions_are_those_of_the_learner_itself(client):
         sought += learner.seeks_class(int(image))
         learner.teach([image], [truth(image)])
         question = page.answer(int(image), truth(image))
-    assert client.page.model.idle() and sought > 5
+    assert settled(client.page) and sought > 5
     names = [client.page.album.classes[c]["name"] for c in client.page.model.predictions.best.tolist()]
     assert names == learner.predict().tolist()
     p = {row["label"]: row["p"] for row in question["probabilities"]}
@@ -53,7 +53,7 @@ def test_a_question_says_why_and_how_far_it_is(client):
         question = client.post("/api/ask/answer", json={"id": image, "name": truth(image), "wait": 5}).json()
         assert question["acknowledged"]
     assert question["labels"] == 12 and question["reason"] in ("doubt", "unlike", "stands") and question["why"]
-    assert client.page.model.idle()
+    assert settled(client.page)
     point = client.get("/api/ask/curve").json()["points"][-1]
     assert point["labels"] == 12 and point["low"] <= point["expected"] <= point["high"] <= 1
     assert client.get("/api/ask").json()["accuracy"] == point
@@ -88,7 +88,7 @@ def test_answers_of_several_people_at_once_are_all_there_once(client):
         thread.join()
     assert len(said) == 36 and all(len(people) == 1 for people in said.values())
     assert np.flatnonzero(client.page.album.label >= 0).tolist() == sorted(said)
-    assert client.page.model.idle() and client.page.model.pool.learner.n_labels_ == 36
+    assert settled(client.page) and client.page.model.pool.learner.n_labels_ == 36
 
 
 def test_skipped_images_are_not_asked_again_and_the_end_is_said(folder):

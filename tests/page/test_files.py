@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from page.conftest import opened
-from page.pages import made_page, made_vectors
+from page.pages import made_page, made_vectors, settled
 from patchbag.collection import CollectionError
 from patchbag.page import describing
 from patchbag.page.client import PageClient
@@ -170,7 +170,7 @@ def test_copies_are_found_and_one_is_kept(real):
 
 def test_why_adds_up_to_the_score(real):
     teach(real)
-    assert real.page.model.idle()
+    assert settled(real.page)
     image = real.page.album.names.index("copy of 03.jpg")
     found = real.get(f"/api/images/{image}/why").json()
     grid = np.array(found["grid"]["values"])

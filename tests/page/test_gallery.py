@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from page.conftest import opened
-from page.pages import N, made_page, truth
+from page.pages import N, made_page, settled, truth
 from patchbag.page import session
 
 
@@ -72,7 +72,7 @@ def test_thumbnails_are_made_once_and_kept_by_the_browser(client):
 
 def test_a_wrong_label_is_found_by_the_model_that_was_not_told_it(taught):
     taught.post("/api/labels", json={"ids": [0], "name": "forest"})
-    assert taught.page.model.idle()
+    assert settled(taught.page)
     (item, *_) = taught.get("/api/check/errors").json()["items"]
     assert item["id"] == 0 and item["p_predicted"] > item["p_label"]
     assert ids(taught, filter="wrong") == [0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from page.conftest import opened
-from page.pages import made_page
+from page.pages import made_page, settled
 from patchbag.page.album import Album
 
 
@@ -109,7 +109,7 @@ def test_a_removed_class_gives_its_images_back(taught):
     number = {row["name"]: row["id"] for row in taught.get("/api/classes").json()["classes"]}
     taught.delete(f"/api/classes/{number['beach']}", headers={"content-type": "application/json"})
     assert labels(taught) == [None, "coast", "forest"]
-    assert taught.page.model.idle()
+    assert settled(taught.page)
     p = taught.get("/api/images/0").json()["probabilities"]
     assert {row["label"] for row in p} == {number["coast"], number["forest"]}
 
@@ -127,7 +127,7 @@ def test_a_key_is_that_of_one_class_and_a_name_too(taught):
 def test_parts_of_a_class_are_proposed_by_likeness(taught):
     number = {row["name"]: row["id"] for row in taught.get("/api/classes").json()["classes"]}
     taught.post(f"/api/classes/{number['coast']}/merge", json={"into": number["beach"]})
-    assert taught.page.model.idle()
+    assert settled(taught.page)
     parts = taught.post(f"/api/classes/{number['beach']}/split", json={"parts": 2}).json()["parts"]
     assert sorted(np.unique(np.array(part) % 3).tolist() for part in parts) == [[0], [1]]
 
@@ -153,7 +153,7 @@ def test_classes_come_and_go_faster_than_the_model_learns(taught):
             taught.delete(f"/api/classes/{row['id']}", headers={"content-type": "application/json"})
         for c in range(3):
             taught.post("/api/labels", json={"ids": list(range(c, 30, 3)), "name": f"turn {turn}, {c}"})
-    assert taught.page.model.idle()
+    assert settled(taught.page)
     names = [taught.page.album.classes[c]["name"] for c in taught.page.model.predictions.best.tolist()]
     assert names == [f"turn 5, {i % 3}" for i in range(len(names))]
 
@@ -161,7 +161,7 @@ def test_classes_come_and_go_faster_than_the_model_learns(taught):
 def test_a_label_that_is_kept_is_not_doubted_again(taught, folder):
     number = {row["name"]: row["id"] for row in taught.get("/api/classes").json()["classes"]}
     taught.post("/api/labels", json={"ids": [0], "label": number["forest"]})  # it is a beach
-    assert taught.page.model.idle()
+    assert settled(taught.page)
 
     def doubted():
         found = [item["id"] for item in taught.get("/api/check/errors").json()["items"]]
@@ -177,4 +177,4 @@ def test_a_label_that_is_kept_is_not_doubted_again(taught, folder):
     taught.post("/api/redo", json={})
     assert doubted() == []
     taught.post("/api/labels", json={"ids": [0], "label": number["coast"]})  # another label has not been looked at
-    assert taught.page.model.idle() and doubted() == [0]
+    assert settled(taught.page) and doubted() == [0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from page.conftest import opened
-from page.pages import made_page, make_folder, truth
+from page.pages import made_page, make_folder, settled, truth
 from patchbag.page import pools, session
 from patchbag.page.pools import choose_pool
 
@@ -55,10 +55,10 @@ def test_every_image_of_a_large_folder_is_predicted_and_asked_for_in_the_end(lar
         asked.append(question["image"]["id"])
         question = large.post("/api/ask/answer", json={"id": asked[-1], "name": truth(asked[-1])}).json()
         if len(asked) == 9:
-            assert page.model.idle()
+            assert settled(page)
             best = page.model.predictions.best
             assert [page.album.classes[c]["name"] for c in best] == [truth(i) for i in range(60)]
     assert sorted(asked) == list(range(60))
     turn = page._turn
-    assert page.model.idle() and page._turn == turn  # there is nothing left to draw
+    assert settled(page) and page._turn == turn  # there is nothing left to draw
     assert len(large.get("/api/export/labels.csv").text.splitlines()) == 61

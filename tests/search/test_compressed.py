@@ -87,8 +87,7 @@ def test_codes_of_known_vectors_are_taken_over():
 
 
 @pytest.fixture
-def photos(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+def photos(tmp_path, own_store, monkeypatch):
     monkeypatch.setattr(
         "patchbag.features.networks.preparation.pooled_vector",
         lambda source, model="", name=None: np.asarray(Image.open(source).resize((6, 6)), np.float32).ravel(),

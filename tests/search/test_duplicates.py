@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 from skimage import data
-from typer.testing import CliRunner
 
+from cli.commands import run
 from patchbag import SearchIndex
-from patchbag.cli import app
 from patchbag.search.duplicates import candidates, compare_pictures, find_duplicates
 from patchbag.search.geometry import align, correlation, lie_as_they_are, look
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +48,7 @@ def test_resized_compressed_recoloured_cropped_and_identical_copies_are_one_grou
 
 
 def test_the_command_prints_groups_the_largest_picture_first(folder):
-    result = CliRunner().invoke(app, ["duplicates", str(folder), "--json", "-j", "1"])
+    result = run("duplicates", folder, "--json", "-j", 1)
     (group,) = [json.loads(line) for line in result.stdout.splitlines()]
     first, *_, last = group["images"]
     assert len(group["images"]) == 5 and first.pop("image").endswith("a.png") and last.pop("image").endswith("c.jpg")
@@ -61,7 +57,7 @@ def test_the_command_prints_groups_the_largest_picture_first(folder):
     assert "4 copies of 1 picture among 6 images" in result.stderr
     for name in "bcde":
         next(folder.glob(f"{name}.*")).unlink()
-    result = CliRunner().invoke(app, ["duplicates", str(folder), "-j", "1"])
+    result = run("duplicates", folder, "-j", 1)
     assert result.stdout == "" and "no copies among 2 images" in result.stderr
 
 

@@ -25,10 +25,7 @@ from patchbag.search.index_file import read_index, write_index
 from patchbag.search.ranking import compare, nearest
 from patchbag.search.representations import REPRESENTATIONS, Part, Representation, find_representation
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 @pytest.fixture(autouse=True)

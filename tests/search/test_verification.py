@@ -63,9 +63,8 @@ def test_what_is_not_verified_keeps_its_order():
 
 
 @pytest.fixture
-def photos(tmp_path, monkeypatch):
+def photos(tmp_path, own_store, monkeypatch):
     """Vectors are angles in the plane that the names of the files say, in degrees."""
-    monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / "cache"))
 
     def vector(source, model="", name=None):
         angle = np.radians(float(str(name).rpartition("_")[2].removesuffix(".png")))

@@ -72,7 +72,6 @@ def test_formulas_are_the_papers(rng):
     )
     expected = np.log(50 / 39) + d * np.log(cross).mean() - d * np.log(own).mean()
     assert divergence(x, y, k) == pytest.approx(expected)
-    assert divergence(x, y, k, symmetric=True) == pytest.approx(divergence(x, y, k) + divergence(y, x, k))
 
 
 @pytest.mark.parametrize(("d", "n", "tolerance"), [(1, 8000, 0.05), (2, 8000, 0.05), (5, 6000, 0.1), (9, 4000, 0.25)])

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import save_file
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -16,6 +15,7 @@ from sklearn.svm import SVC
 import patchbag
 from patchbag.storage import models as storage
 from patchbag.storage.models import ModelFileError
+from storage.forging import write_tree
 
 
 def forge(path: Path, change) -> Path:
@@ -24,9 +24,7 @@ def forge(path: Path, change) -> Path:
         tree = json.loads(file.metadata()[storage.FORMAT])["model"]
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     tree = change(tree, tensors) or tree
-    manifest = {"format": storage.FORMAT, "version": 2, "model": tree, "checksum": storage._checksum(tree, tensors)}
-    save_file(tensors, path.with_suffix(".forged"), metadata={storage.FORMAT: json.dumps(manifest)})
-    return path.with_suffix(".forged")
+    return write_tree(path.with_suffix(".forged"), tree, tensors)
 
 
 def put(name: str, where, value):
@@ -96,8 +94,7 @@ def test_arrays_that_compiled_loops_index_with_are_checked_before_there_is_an_ob
     ],
 )
 def test_small_files_that_would_exhaust_the_machine_or_open_folders_are_refused(tmp_path, tree, message):
-    manifest = {"format": storage.FORMAT, "version": 1, "model": tree, "checksum": storage._checksum(tree, {})}
-    save_file({}, tmp_path / "evil", metadata={storage.FORMAT: json.dumps(manifest)})
+    write_tree(tmp_path / "evil", tree, version=1)
     with pytest.raises(ModelFileError, match=message):
         storage.load(tmp_path / "evil")
 
@@ -105,8 +102,7 @@ def test_small_files_that_would_exhaust_the_machine_or_open_folders_are_refused(
 def test_limits_and_workers_of_the_machine_are_not_taken_from_a_file(tmp_path):
     params = {"max_pixels": 10**15, "n_jobs": 10**6}
     tree = {"$object": "DenseSIFT", "params": params}
-    manifest = {"format": storage.FORMAT, "version": 2, "model": tree, "checksum": storage._checksum(tree, {})}
-    save_file({}, tmp_path / "m", metadata={storage.FORMAT: json.dumps(manifest)})
+    write_tree(tmp_path / "m", tree)
     loaded = storage.load(tmp_path / "m")
     assert loaded.n_jobs is None and loaded.max_pixels == patchbag.DenseSIFT().max_pixels
 
@@ -238,15 +234,15 @@ def test_a_projection_that_makes_no_bags_is_an_error_of_ours(bags, tmp_path):
 @pytest.mark.parametrize("name", ["ContextualSimilarity", "ReferenceWeights", "MAPAdaptation"])
 def test_iterations_of_a_model_come_to_an_end(name, tmp_path):
     tree = {"$object": name, "params": {"iterations": 2**31}}
-    manifest = {"format": storage.FORMAT, "version": 2, "model": tree, "checksum": storage._checksum(tree, {})}
-    save_file({}, tmp_path / "m", metadata={storage.FORMAT: json.dumps(manifest)})
+    write_tree(tmp_path / "m", tree)
     with pytest.raises(ModelFileError, match=r"'iterations' parameter of .* must be .* \[1"):
         storage.load(tmp_path / "m")
 
 
 @pytest.mark.parametrize("change", [without("state", "seen_"), setting(None, "state", "seen_")])
-def test_topics_of_a_model_that_does_not_know_which_words_it_has_seen_count_all(change, tmp_path):
+@pytest.mark.parametrize("make", [patchbag.PolyaVector, lambda: patchbag.LDAFisherVector(random_state=0)])
+def test_a_model_that_does_not_know_which_words_it_has_seen_counts_all(make, change, tmp_path):
     X = np.random.default_rng(0).integers(1, 9, (20, 6)).astype(float)  # every word is seen
-    model = patchbag.LDAFisherVector(random_state=0).fit(X)
+    model = make().fit(X)
     again = storage.load(forge(storage.save(model, tmp_path / "m"), change))
     assert np.array_equal(again.transform(X), model.transform(X))

@@ -21,6 +21,7 @@ from patchbag.similarity.histograms.context import ContextualHistograms
 from patchbag.storage import models as storage
 from patchbag.storage.models import ModelFileError
 from patchbag.storage.registry import find_class, storable
+from storage.forging import write_tree
 
 # written by version 0.1.0 of patchbag (tests/data/make_model.py); it must load for ever
 FIXTURE = Path(__file__).parents[1] / "data" / "words-v1.patchbag"
@@ -133,8 +134,7 @@ def test_missing_files_folders_and_other_safetensors_are_clear_errors(tmp_path):
     ],
 )
 def test_a_file_cannot_name_other_classes_or_replace_methods(tmp_path, tree, message):
-    manifest = {"format": storage.FORMAT, "version": 1, "model": tree, "checksum": storage._checksum(tree, {})}
-    save_file({}, tmp_path / "evil", metadata={storage.FORMAT: json.dumps(manifest)})
+    write_tree(tmp_path / "evil", tree, version=1)
     with pytest.raises(ModelFileError, match=message):
         storage.load(tmp_path / "evil")
 

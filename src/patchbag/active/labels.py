@@ -13,10 +13,21 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.active.checks import is_missing
 from patchbag.active.stopping import ErrorEstimate, StoppingHint, judge, kappa
 from patchbag.parameters import ONE_OR_MORE, SHARE, estimator, parameter
-from patchbag.records import label_list
+from patchbag.records import is_label, label_list
+
+
+def is_missing(labels: Any, missing_label: Any = np.nan) -> np.ndarray:
+    """(N,) which labels are ``missing_label``; NaN and None both match NaN or None."""
+    empty = missing_label is None or (isinstance(missing_label, float) and np.isnan(missing_label))
+
+    def missing(label: Any) -> bool:
+        if empty:
+            return not is_label(label)
+        return bool(label == missing_label)
+
+    return np.array([missing(label) for label in labels], dtype=bool)
 
 
 @estimator

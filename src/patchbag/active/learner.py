@@ -36,12 +36,12 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from patchbag.active.checks import check_pool_kernel
 from patchbag.active.criteria import CRITERIA, doubt, influence, utilities, utilities_by_class
 from patchbag.active.labels import LabelledPool
 from patchbag.active.posterior import PoolPosterior
 from patchbag.active.shortlist import MANY, USED, list_length, representatives, spectral_coordinates
 from patchbag.active.stopping import ErrorEstimate
+from patchbag.classifiers.gaussian_process.kernel_stack import check_kernel, stack_kernels
 from patchbag.classifiers.gaussian_process.membership import membership, winning_probabilities
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state
@@ -51,6 +51,18 @@ COLD_STARTS = ("typical", "farthest", "random")
 ONE_BY_ONE = ("uncertainty", "margin", "variance", "random")  # can take classes in turn; "random" asks the same anyway
 DOUBTING = ("uncertainty", "margin", "entropy", "one_vs_all")
 REFERENCE = 500  # images in which "influence" looks for doubt
+
+
+def check_pool_kernel(X: Any, repair: bool = False) -> np.ndarray:
+    """The kernel (N, N) of a pool, exactly symmetric; negative eigenvalues are clipped with ``repair``, else an error.
+
+    With them the variance of the posterior can fall below zero, and probabilities near 0 and 1 come out that mean
+    nothing.  Cost: one Cholesky factorisation, N³/3, and an eigendecomposition where it fails.
+    """
+    stack = stack_kernels(X)
+    if len(stack) != 1:
+        raise ValueError(f"active learning takes one kernel of the pool, got {len(stack)}; combine them first")
+    return check_kernel(stack[0], repair=repair)[0]
 
 
 @estimator

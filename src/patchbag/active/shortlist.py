@@ -14,12 +14,10 @@ With few or unbalanced classes doubt finds more when it is free to choose among 
 Cost: N m d + m³ once, with d coordinates; a few passes of N d M for M clusters.
 """
 
-import warnings
-
 import numpy as np
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
+from patchbag.runtime import quiet
 from patchbag.similarity.graph.image_graph import kernel_vectors
 
 LANDMARKS = 1000
@@ -39,9 +37,7 @@ def representatives(coordinates: np.ndarray, n: int, allowed: np.ndarray) -> np.
     images = np.flatnonzero(allowed)
     if n >= len(images) or not coordinates.shape[1]:
         return images
-    with warnings.catch_warnings():
-        # copies of images leave clusters empty, and the list then is shorter
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with quiet:  # copies of images leave clusters empty, and the list then is shorter
         clusters = KMeans(n, n_init=1, max_iter=20, random_state=0).fit(coordinates[images])
     return images[np.unique(clusters.transform(coordinates[images]).argmin(axis=0))]
 

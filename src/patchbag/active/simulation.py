@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import confusion_matrix
 
-from patchbag.active.checks import check_pool_kernel
-from patchbag.active.learner import ActiveLearner
+from patchbag.active.learner import ActiveLearner, check_pool_kernel
 from patchbag.active.pool_learner import RULES, PoolLearner
 from patchbag.metrics import mean_class_accuracy
 from patchbag.protocol import PerClassSplit

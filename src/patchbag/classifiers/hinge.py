@@ -8,7 +8,7 @@ With :math:`a_i = s_i \alpha_i` for targets :math:`s_i = \pm 1`, the dual of the
 Because of the last condition a constant may be taken from every row and column of G: centring it removes what all
 images have in common, which is most of its largest eigenvalue L and all that makes gradients slow.  Then accelerated
 projected gradients (Beck & Teboulle 2009, restarted where they turn back, O'Donoghue & Candès 2015): one product of G
-with one column per machine an iteration.  The projection onto box and plane shifts a column until it sums to zero; the
+with one column per machine per iteration.  The projection onto box and plane shifts a column until it sums to zero; the
 shift is found by bisection, for all columns together.
 
 The end is libsvm's: the largest violation of the conditions of optimality is below ``TOLERANCE``, and the intercept the

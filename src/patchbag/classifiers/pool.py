@@ -23,7 +23,7 @@ from patchbag.classifiers.confidence.temperature import Fold
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, estimator, parameter
 from patchbag.runtime import check_random_state, one_blas_thread
 from patchbag.similarity.graph.choice import known_labels, soften
-from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, signed_power, unit_rows
+from patchbag.similarity.graph.image_graph import ImageGraph, check_vectors, prepare_vectors
 from patchbag.storage.declared import Declared, floats, labels, real, size
 
 
@@ -107,10 +107,7 @@ class PoolClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     def _prepare(self, X: Any) -> np.ndarray:
         """Rows of X as the pool has them."""
         check_is_fitted(self, "coef_")
-        X = check_vectors(X)
-        if X.shape[1] != len(self.mean_):
-            raise ValueError(f"fitted with vectors of {len(self.mean_)} numbers, got {X.shape[1]}")
-        return unit_rows(signed_power(X, self.power) - self.mean_)
+        return prepare_vectors(X, self.mean_, self.power)
 
     def _scores(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(rows @ self.coef_.T, dtype=float)

@@ -53,7 +53,7 @@ from patchbag.classifiers.targets import as_labels, encode_labels, one_machine_a
 from patchbag.device import to_host
 from patchbag.parameters import ONE_OR_MORE, POSITIVE, TWO_OR_MORE, estimator, parameter
 from patchbag.records import require_finite
-from patchbag.runtime import check_random_state, parallel_map
+from patchbag.runtime import check_random_state, parallel_map, quiet
 from patchbag.storage.declared import NOT_ZERO, Declared, booleans, floats, integer, labels, real, size
 
 # λ on the path, as fractions of the smallest λ that leaves nothing
@@ -264,9 +264,7 @@ def _fit_binary(
     columns = np.maximum(np.abs(residual @ X) / len(X) - penalty, 0).sum()
     short, long = (max(s * abs(residual.mean()) - penalty, 0) for s in (INTERCEPT_SCALING, scaling))
     tol = options["tol"] * (columns + short) / (columns + long) if columns > 0 else options["tol"]
-    with warnings.catch_warnings():
-        # ``fit`` says it once, for the last fit
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with quiet:  # that it has not converged ``fit`` says once, for the last fit
         model = LogisticRegression(**{**options, "tol": tol}).fit(X, target)
     coef = model.coef_[0]
     # what is left of the penalty on the intercept, and of an early stop, is taken off exactly
@@ -278,8 +276,7 @@ def _fit_multinomial(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if penalty >= largest_penalty(X, targets):
         return np.zeros((targets.shape[1], X.shape[1])), np.log(targets.mean(axis=0)), np.array([True])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with quiet:
         model = LogisticRegression(solver="saga", **options).fit(X, labels)
     return model.coef_, model.intercept_, np.array([model.n_iter_.max() < options["max_iter"]])
 

@@ -5,7 +5,8 @@ Results go to standard output, progress and messages to standard error.  Heavy m
 needs them, so that ``patchbag --help`` answers at once.
 
 ``options`` holds the application and what commands share, ``files`` what they read and write, ``screen`` what they
-print; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``, ``search`` and ``explore``.
+print, ``advice`` what they say of recipes; the commands are in ``categorize``, ``prediction``, ``active``, ``serve``,
+``search`` and ``explore``.
 """
 
 from __future__ import annotations
@@ -22,18 +23,14 @@ if TYPE_CHECKING:
     import typer
 
 MODULES = ("active", "categorize", "explore", "prediction", "search", "serve")
-FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "index", "search", "duplicates", "cluster")
 
 
 def load_commands() -> typer.Typer:
-    """The application with all commands: first those of FIRST, in that order."""
+    """The application with all commands."""
     from patchbag.cli import options
 
     for module in MODULES:
         import_module(f"patchbag.cli.{module}")
-    names = {id(c): c.name or getattr(c.callback, "__name__", "") for c in options.app.registered_commands}
-    place = {name: i for i, name in enumerate(FIRST)}
-    options.app.registered_commands.sort(key=lambda command: place.get(names[id(command)], len(FIRST)))
     return options.app
 
 

@@ -51,7 +51,7 @@ def train(
     force: options.ForceOption = False,
 ) -> None:
     """Train a categorizer on a folder and write it to a file."""
-    from patchbag.advice import recommended
+    from patchbag.cli.advice import recommended
     from patchbag.collection import open_collection
 
     categorizer = options.make_categorizer(recipe, features, settings, seed)

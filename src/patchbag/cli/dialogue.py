@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from patchbag.active.pool_learner import PoolLearner
+from patchbag.cli.files import free_path
 from patchbag.collection import Collection, CollectionError
-from patchbag.collection.folder import UNLABELLED, free_name, is_class_name
+from patchbag.collection.folder import UNLABELLED, is_class_name
 from patchbag.collection.labels import LABEL_FILES, LabelFile, label_of_folder
 
 SKIP, QUIT, UNDO = "s", "q", "u"
@@ -96,12 +97,6 @@ class Answer:
     label: str | None
     path: str
     made_folder: bool = False
-
-
-def free_path(root: Path, path: str, taken: Iterable[str] = ()) -> str:
-    """A path in a folder, under a new name where that is taken."""
-    taken = set(taken)
-    return free_name(Path(path).as_posix(), lambda name: (root / name).exists() or name in taken)
 
 
 def move_image(images: Collection, index: int, path: str) -> str:

@@ -19,8 +19,8 @@ def recipes(
     every: Annotated[bool, typer.Option("--all", help="All parameters, not only those that matter most.")] = False,
 ) -> None:
     """Say which recipe is for what, or which parameters of one matter."""
-    from patchbag.advice import ADVICE, MATTERING, measured
     from patchbag.categorizer import Categorizer
+    from patchbag.cli.advice import ADVICE, MATTERING, measured
     from patchbag.evaluation import json_parameters
     from patchbag.recipes import RECIPES, make_recipe
 

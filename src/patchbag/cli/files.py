@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,14 @@ def check_output_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise ValueError(f"cannot write into {folder}: {error.strerror or error}; name another folder") from error
+
+
+def free_path(folder: Path, path: str, taken: Iterable[str] = ()) -> str:
+    """A path in a folder, under a new name where a file has it, or where it is among those ``taken``."""
+    from patchbag.collection.folder import free_name
+
+    taken = set(taken)
+    return free_name(Path(path).as_posix(), lambda name: (folder / name).exists() or name in taken)
 
 
 def describe_images(images: Any, features: Any) -> Any:

@@ -13,9 +13,16 @@ from typer.core import TyperGroup
 
 from patchbag.cli import screen
 
+# commands that come first in the help, in this order
+FIRST = ("demo", "train", "predict", "info", "evaluate", "active", "serve", "index", "search", "duplicates", "cluster")
+
 
 class Commands(TyperGroup):
     """The commands; Ctrl-C ends any of them with one line and the status that shells expect."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        known = super().list_commands(ctx)
+        return [*(name for name in FIRST if name in known), *(name for name in known if name not in FIRST)]
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -20,7 +20,7 @@ import typer
 from rich.table import Table
 
 from patchbag.cli import options, screen
-from patchbag.cli.files import check_output_folder, check_outputs, machine, say_how_read
+from patchbag.cli.files import check_output_folder, check_outputs, free_path, machine, say_how_read
 
 BLOCK = 64
 UNLIKE = "unlike anything seen"
@@ -232,7 +232,7 @@ def sorting(folder: Path | None, link: bool) -> Iterator[Emit]:
     if folder is None:
         yield lambda answer: None
         return
-    from patchbag.cli.dialogue import free_path, is_class_name
+    from patchbag.collection.folder import is_class_name
 
     def place(answer: Answer) -> None:
         label = UNLIKE if answer["unlike_anything_seen"] else answer["label"]

@@ -15,14 +15,12 @@ from patchbag.cli.files import check_output_folder, check_outputs
 from patchbag.cli.finding import describe_group, find, open_index, print_table, show_page
 from patchbag.cli.options import ForceOption, JobsOption, PixelsOption, SeedOption, app
 from patchbag.cli.screen import count
+from patchbag.search.representations import REPRESENTATIONS
 
 SHOWN = 12  # images of a cluster on the page
 
 ByOption = Annotated[
-    str,
-    typer.Option(
-        "--by", "-b", help="What images are compared by: deep, fisher, sift, color, vlad, words, klk, ppk, smp."
-    ),
+    str, typer.Option("--by", "-b", help=f"What images are compared by: {', '.join(REPRESENTATIONS)}.")
 ]
 FolderToSearch = Annotated[Path, typer.Argument(help="Folder of images, with all its sub-folders.")]
 ThumbnailsOption = Annotated[

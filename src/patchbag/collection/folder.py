@@ -48,6 +48,12 @@ def free_name(path: str, is_taken: Callable[[str], bool]) -> str:
     return found
 
 
+def is_within(root: str | os.PathLike[str], path: str) -> bool:
+    """Whether a path leads to a place in a folder, links followed."""
+    real = os.path.realpath(root)
+    return os.path.commonpath([real, os.path.realpath(path)]) == real
+
+
 def shortened(names: Sequence[str], most: int = 10) -> str:
     """Names in a sentence, at most ``most`` of them.
 

@@ -259,6 +259,7 @@ class LDAFisherVector(StatisticsTransformer):
         "eta_": floats("P", "T", "K", low=NOT_ZERO),
         "seen_": booleans("P", "K", optional=True),
     }
+    seen_: np.ndarray | None = None  # models of earlier versions do not have it
 
     def _fit(self, statistics: Statistics) -> None:
         rng, scale = check_random_state(self.random_state), float(self.count_scale)
@@ -280,11 +281,9 @@ class LDAFisherVector(StatisticsTransformer):
         T, K = self.eta_.shape[1:]
         codes = np.empty((*pooled.shape[:2], T + T * K), real)
         limits = self.max_inference, float(self.inference_tol)
-        seen_ = vars(self).get("seen_")  # models of earlier versions do not have it
-        if seen_ is None:
-            seen_ = np.ones((len(self.eta_), K), bool)
-        for part, alpha, eta, seen, into in zip(pooled, self.alpha_, self.eta_, seen_, codes, strict=True):
+        for part, alpha, eta, into in zip(pooled, self.alpha_, self.eta_, codes, strict=True):
             _encode(part, alpha, eta, eta.sum(axis=1), _digamma(eta), *limits, into)
+        for into, seen in zip(codes, () if self.seen_ is None else self.seen_):
             into[:, T:].reshape(len(into), T, K)[:, :, ~seen] = 0
         return unpool_cells(codes, len(statistics))
 

@@ -137,6 +137,7 @@ class PolyaVector(StatisticsTransformer):
         "alpha_": Either((floats("K", low=NOT_ZERO), floats("C", "K", low=NOT_ZERO))),
         "seen_": Either((booleans("K"), booleans("C", "K")), optional=True),
     }
+    seen_: np.ndarray | None = None  # models of earlier versions do not have it
 
     def _fit(self, statistics: Statistics) -> None:
         pooled = pool_cells(statistics.s0, self.per_cell)
@@ -153,5 +154,6 @@ class PolyaVector(StatisticsTransformer):
 
     def _encode(self, statistics: Statistics) -> np.ndarray:
         codes = polya_gradient(statistics.s0, self.alpha_, self.count_scale)
-        codes[:, ~np.broadcast_to(self.seen_, codes.shape[1:])] = 0
+        if self.seen_ is not None:
+            codes[:, ~np.broadcast_to(self.seen_, codes.shape[1:])] = 0
         return codes

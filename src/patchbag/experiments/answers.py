@@ -78,12 +78,16 @@ def rank_table(experiment: Experiment) -> list[Row]:
     return rows
 
 
+def _trained(pipeline: Pipeline, bags: Any, labels: np.ndarray, train: np.ndarray, seed: int) -> Pipeline:
+    with runtime_context(seed=seed):
+        return clone(pipeline).fit(bags[train], labels[train])
+
+
 def _places(
     pipeline: Pipeline, bags: Any, labels: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int
 ) -> dict[str, list[int]]:
     """By class, how many classes are thought more probable than the true one, of each test image."""
-    with runtime_context(seed=seed):
-        model = clone(pipeline).fit(bags[train], labels[train])
+    model = _trained(pipeline, bags, labels, train, seed)
     order = np.argsort(-model.predict_proba(bags[test]), axis=1, kind="stable")
     places = np.argmax(model.classes_[order] == labels[test][:, None], axis=1)
     return {str(c): places[labels[test] == c].tolist() for c in np.unique(labels)}
@@ -111,8 +115,7 @@ def _calibration(
     pipeline: Pipeline, bags: Any, labels: np.ndarray, train: np.ndarray, test: np.ndarray, seed: int
 ) -> tuple[float, float, list[float]]:
     """Percent that are right, mean stated probability, and the loss at every power of the probabilities."""
-    with runtime_context(seed=seed):
-        model = clone(pipeline).fit(bags[train], labels[train])
+    model = _trained(pipeline, bags, labels, train, seed)
     p, truth = model.predict_proba(bags[test]), labels[test]
     raised = p ** POWERS[:, None, None]
     raised /= raised.sum(axis=2, keepdims=True)

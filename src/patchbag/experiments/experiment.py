@@ -16,7 +16,7 @@ from patchbag.collection.files import content_digest
 from patchbag.datasets.irma import open_irma
 from patchbag.experiments.files import ExperimentError
 from patchbag.experiments.runs import branch_prefixes, expand_runs, run_pipeline
-from patchbag.fingerprint import code_fingerprint
+from patchbag.memory import figure_key
 from patchbag.protocol import PerClassSplit
 
 Row = dict[str, Any]
@@ -142,7 +142,7 @@ class Experiment:
         depends on.
         """
         contents = [getattr(argument, "fingerprint", None) or argument for argument in arguments]
-        key = joblib.hash((code_fingerprint(), self.spec["kind"], contents, origin))
+        key = figure_key(self.spec["kind"], contents, origin)
         if key not in self.journal:
             self.journal[key] = find(*arguments)
         found: Figure = self.journal[key]

@@ -8,7 +8,6 @@ that makes it.
 
 from typing import Any
 
-import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -19,8 +18,7 @@ from patchbag.collection.store import Store
 from patchbag.experiments.experiment import Experiment
 from patchbag.experiments.runs import run_pipeline
 from patchbag.features.channels import FeatureChannels
-from patchbag.fingerprint import code_fingerprint
-from patchbag.memory import content_key
+from patchbag.memory import content_key, figure_key
 from patchbag.runtime import runtime_context
 from patchbag.similarity.union import KernelUnion
 from patchbag.storage.replacing import replacing
@@ -60,8 +58,7 @@ def make_kernel(branch: Any, described: Any, seed: int) -> np.ndarray:
 
 
 def _stored(branch: Any, described: Any, seed: int) -> np.ndarray:
-    key = joblib.hash((code_fingerprint(), content_key(described), clone(branch), seed))
-    path = Store().folder / "kernels" / f"{key}.npy"
+    path = Store().folder / "kernels" / f"{figure_key(content_key(described), clone(branch), seed)}.npy"
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError):  # not there, or cut off

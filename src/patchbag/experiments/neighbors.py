@@ -67,14 +67,14 @@ def neighbor_study(experiment: Experiment) -> list[Row]:
 
 
 def histograms(collection: Collection, features: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points (n, d) and queries (m, d); those of a window each, a tenth of the images are the queries'."""
+    """Points (n, d) and queries (m, d), those of a twentieth of the images."""
     n, m = SIZES[features]
     order = rng.permutation(len(collection))
     held = max(len(order) // 20, 1)
     parts = (order[held:], n), (order[:held], m)
     if features == "colors":
         found = []
-        for images, count in ((order[held:], n), (order[:held], m)):
+        for images, count in parts:
             cells = [
                 h for i in images for h in _colors(load_image(collection.paths[i], mode="rgb", max_side=384).array)
             ]

@@ -24,17 +24,19 @@ from patchbag.experiments.kernels import kernel_branches, kernels_of
 from patchbag.experiments.runs import run_pipeline
 from patchbag.runtime import runtime_context
 
-# the paper's process; only the class is asked for, so that nothing is calibrated
-PLAIN: dict[str, Any] = {"repair": True, "level": 0.0, "calibrate": False}
-# classifiers on kernel matrices
-CLASSIFIERS: dict[str, Callable[..., Any]] = {
-    "gp": lambda **settings: GaussianProcessClassifier(**PLAIN | settings),
-    "gp-classwise": lambda **settings: OneVsRestClassifier(GaussianProcessClassifier(**PLAIN | settings)),
-    "svm": lambda **settings: OneVsRestClassifier(SVC(kernel="precomputed", **({"C": 1e4} | settings))),
+
+def paper_process() -> GaussianProcessClassifier:
+    """kapoor2010's process; only the class is asked for, so that nothing is calibrated."""
+    return GaussianProcessClassifier(repair=True, level=0.0, calibrate=False)
+
+
+# on kernel matrices
+CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "gp": paper_process,
+    "gp-classwise": lambda: OneVsRestClassifier(paper_process()),
+    "svm": lambda: OneVsRestClassifier(SVC(kernel="precomputed", C=1e4)),
     "nn": lambda: KNeighborsClassifier(1, metric="precomputed"),
 }
-GP = sorted(GaussianProcessClassifier().get_params())
-PARAMETERS = {"gp": GP, "gp-classwise": GP, "svm": sorted(SVC().get_params()), "nn": []}
 
 
 def row_of(run: dict[str, Any], result: Evaluation, **more: Any) -> Row:
@@ -112,15 +114,24 @@ def check_kernel_runs(spec: dict[str, Any]) -> None:
         unknown = [name for name in run.get("kernels", []) if name not in known]
         if unknown:
             raise ExperimentError(f"{where}: no kernel {unknown[0]!r}; there are {', '.join(known)} (kernels.use)")
-        classifier = run.get("classifier", "gp")
-        if classifier not in PARAMETERS:
-            raise ExperimentError(f"{where}: classifier must be one of {', '.join(PARAMETERS)}, got {classifier!r}")
-        parameters = PARAMETERS[classifier]
-        strange = [name for name in run.get("settings", {}) if name not in parameters]
-        if strange:
-            raise ExperimentError(
-                f"{where}: {classifier} has no parameter {strange[0]!r}; it has {', '.join(parameters)}"
-            )
+        kernel_classifier(run, where)
+
+
+def kernel_classifier(run: dict[str, Any], where: str) -> Any:
+    """The classifier of a run, with the run's settings."""
+    name, settings = run.get("classifier", "gp"), run.get("settings", {})
+    if name not in CLASSIFIERS:
+        raise ExperimentError(f"{where}: classifier must be one of {', '.join(CLASSIFIERS)}, got {name!r}")
+    model = CLASSIFIERS[name]()
+    machine = getattr(model, "estimator", model)  # that of a class, where each has its own
+    parameters = machine.get_params()
+    strange = [name for name in settings if name not in parameters]
+    if strange:
+        raise ExperimentError(
+            f"{where}: {name} has no parameter {strange[0]!r}; it has {', '.join(sorted(parameters))}"
+        )
+    machine.set_params(**settings)
+    return model
 
 
 @study("kernels", "data recipe run", each="name")
@@ -140,7 +151,7 @@ def kernel_table(experiment: Experiment) -> list[Row]:
         if classifier == "nn":
             X = X.max() - X  # the nearest is the most similar
         cv = experiment.splitter(run.get("train_per_class", experiment.spec.get("train_per_class", 15)))
-        model = CLASSIFIERS[classifier](**run.get("settings", {}))
+        model = kernel_classifier(run, run["name"])
         result = evaluations(experiment, {run["name"]: model}, X, cv=cv)[run["name"]]
         weights = [split.weights for split in result.splits]
         rows.append(row_of(run, result, kernels=names, weights=weights if weights[0] is not None else None))

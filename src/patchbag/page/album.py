@@ -99,6 +99,10 @@ class Album(Inventory):
     def people(self) -> list[str]:
         return sorted(self._people - set(NOBODY))
 
+    def unanswered(self, ids: Any = slice(None)) -> Any:
+        """Which images, or which of some, can be asked for: they are there, have no label and were not skipped."""
+        return (self.label[ids] < 0) & ~self.skipped[ids] & ~self.gone[ids]
+
     # --- changes -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -267,6 +271,7 @@ class Album(Inventory):
         return self.new_class(name)
 
     def new_class(self, name: str, color: str | None = None, key: str | None = None) -> tuple[int, list[Change]]:
+        """Number of a new class, and the change that opens it; its colour and key are free ones unless given."""
         number, self._next_class = self._next_class, self._next_class + 1
         taken = {entry["key"] for entry in self.classes.values()}
         used = [entry["color"] for entry in self.classes.values()]
@@ -279,6 +284,7 @@ class Album(Inventory):
         return number, [("class", number, None, entry)]
 
     def listed_classes(self, predicted: dict[int, int] | None = None) -> list[dict[str, Any]]:
+        """The classes in their order, each with how many images have it and how many are ``predicted`` to."""
         counts = np.bincount(self.label[(self.label >= 0) & ~self.gone], minlength=1)
         rows = [
             {

@@ -43,6 +43,7 @@ class Checks:
         self._known = NOTHING
 
     def left_out(self) -> LeftOut:
+        """What the model says of labels that it was taught without, found anew when it has learned."""
         model = self._model
         with self._lock, model.lock:
             if self._known.version == model.version or model.pool is None:
@@ -70,6 +71,7 @@ class Checks:
         return np.flatnonzero((found.predicted != found.labels) & ~np.array(right, bool))
 
     def errors(self, limit: int) -> dict[str, Any]:
+        """Labels that the model disagrees with, worst first, and how many it was asked about."""
         found = self.left_out()
         rows = np.arange(len(found.images))
         of = {c: k for k, c in enumerate(found.classes.tolist())}
@@ -89,6 +91,7 @@ class Checks:
         return {"items": items, "labels": len(rows)}
 
     def confusions(self, limit: int) -> dict[str, Any]:
+        """Pairs of classes that are taken for one another, most often first, and the matrix behind them."""
         from sklearn.metrics import confusion_matrix
 
         found = self.left_out()
@@ -130,6 +133,7 @@ class Checks:
         return [{"id": int(i), "similarity": round(float(hub[r]), 4)} for i, r in zip(ids[keep], rows[keep])][:limit]
 
     def disagreements(self) -> list[dict[str, Any]]:
+        """Images of which people say different things, with what each of them says."""
         from patchbag.page.gallery import stamp
 
         album = self._album

@@ -12,6 +12,7 @@ from patchbag.page.live import LiveModel
 
 
 def open_class(album: Album, who: str, name: str, color: str | None = None, key: str | None = None) -> int:
+    """Open a class; returns its number."""
     with album.editing():
         name = _free_name(album, name)
         number, changes = album.new_class(name, color, key)
@@ -20,6 +21,7 @@ def open_class(album: Album, who: str, name: str, color: str | None = None, key:
 
 
 def change_class(album: Album, who: str, number: int, given: dict[str, Any]) -> None:
+    """Give a class what is ``given``: another name, colour, key or place."""
     with album.editing():
         before = album.classes[number]
         if "name" in given:
@@ -35,6 +37,7 @@ def change_class(album: Album, who: str, number: int, given: dict[str, Any]) -> 
 
 
 def remove_class(album: Album, who: str, number: int) -> None:
+    """Remove a class; its images have no label then."""
     with album.editing():
         before = album.classes[number]
         said = [album.without(key) for key, _ in _votes(album, number)]
@@ -42,6 +45,7 @@ def remove_class(album: Album, who: str, number: int) -> None:
 
 
 def merge_classes(album: Album, who: str, number: int, into: int) -> None:
+    """Make the images of a class those of another one."""
     with album.editing():
         before, name = album.classes[number], album.classes[into]["name"]
         said: list[Change] = [("vote", key, vote, (into, vote[1])) for key, vote in _votes(album, number)]

@@ -55,6 +55,7 @@ class Finder:
             self.searching = False
 
     def duplicates(self) -> dict[str, Any]:
+        """Groups of near-duplicates, those across classes first, or that they are not known yet."""
         if self.groups is None:
             return {"ready": False, "running": self.searching}
         album, rows = self._album, []
@@ -83,6 +84,7 @@ class Finder:
         return far
 
     def by_image(self, image: int, top: int) -> list[dict[str, Any]]:
+        """The images most like one of the folder, nearest first."""
         far = self.distances(image)
         far[self._album.gone] = np.inf
         far[image] = np.inf
@@ -93,6 +95,7 @@ class Finder:
         return self.by_picture(cut_out(inside(self._album.root, self._album.names[image]), crop), top)
 
     def by_picture(self, picture: np.ndarray, top: int, crop: Sequence[float] | None = None) -> list[dict[str, Any]]:
+        """The images most like a picture from outside, or like a part of it, nearest first."""
         index = self._index
         if index is None:
             raise NotReadyError("the index is being made; try again in a moment")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from patchbag.collection import open_collection
 from patchbag.collection.files import content_digest, file_status
-from patchbag.collection.folder import is_image_name, scan
+from patchbag.collection.folder import is_image_name, is_within, scan
 from patchbag.images.loading import ImageError
 from patchbag.page.album import NOBODY, Album
 from patchbag.page.database import DatabaseError
@@ -25,25 +25,22 @@ MARK = "folder"  # of that, what tells the folder from others: its own number, w
 
 def inside(root: Path, name: str) -> Path:
     """The file of an image; ImageError where it leads out of the folder."""
-    path = os.path.realpath(os.path.join(root, name))
-    if os.path.commonpath([os.path.realpath(root), path]) != os.path.realpath(root):
+    path = os.path.join(root, name)
+    if not is_within(root, path):
         raise ImageError(f"{name}: leads out of the folder")
-    return Path(path)
+    return Path(os.path.realpath(path))
 
 
 def own_files(root: Path, names: list[str]) -> list[str]:
     """The names that do not lead out of the folder."""
-    real = os.path.realpath(root)
     folders: dict[str, bool] = {}
 
     def stays(name: str) -> bool:
         path = os.path.join(root, name)
         folder = os.path.dirname(path)
         if folder not in folders:
-            folders[folder] = os.path.commonpath([real, os.path.realpath(folder)]) == real
-        if not folders[folder]:
-            return False
-        return not os.path.islink(path) or os.path.commonpath([real, os.path.realpath(path)]) == real
+            folders[folder] = is_within(root, folder)
+        return folders[folder] and (not os.path.islink(path) or is_within(root, path))
 
     return [name for name in names if stays(name)]
 

@@ -23,6 +23,7 @@ Pairs = list[tuple[str, str]]
 
 
 def to_csv(rows: Iterable[tuple[Any, ...]], head: tuple[str, ...] = ("image", "label")) -> str:
+    """A table with a head, as text."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(head)
@@ -107,6 +108,7 @@ def _their_name(address: str) -> str:
 
 
 def from_coco(text: str) -> Pairs:
+    """The classes of images in a file of COCO's, by their names."""
     data = _json(text, dict, "a COCO file: an object of images, categories and annotations")
     try:
         names = {image["id"]: str(image["file_name"]) for image in data["images"]}

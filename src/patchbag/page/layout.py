@@ -29,6 +29,7 @@ class Map:
         self._version = 0
 
     def make(self, tell: Callable[[int, int], None]) -> None:
+        """Make the fast map, then the better one; ``tell`` is told how many of the two are there."""
         self.running = True
         try:
             with self._model.lock:
@@ -60,6 +61,7 @@ class Map:
         self.made = {"ready": True, "method": method, "ids": ids.tolist(), "x": x, "y": y, "version": self._version}
 
     def outdated(self) -> bool:
+        """Whether the pool has other images than the map."""
         pool, rest = self._model.pool, self._model.rest
         if pool is None:
             return False

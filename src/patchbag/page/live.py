@@ -8,7 +8,6 @@ the labels again when one is taken back: a learner cannot forget.
 """
 
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -300,17 +299,9 @@ class LiveModel:
         }
 
     def hint(self) -> dict[str, Any]:
+        """Whether more labels are likely to change anything."""
         with self.lock:
             if self.pool is None:
                 return {"stop": False, "reason": "no image is described yet"}
             hint = self.pool.learner.stopping_hint()
         return {"stop": bool(hint.stop), "reason": hint.reason}
-
-    def idle(self, seconds: float = 30.0) -> bool:
-        """Wait until everything said so far is learned and predicted."""
-        end = time.time() + seconds
-        while time.time() < end:
-            if self.learned >= self.album.version and self._told():
-                return True
-            time.sleep(0.01)
-        return False

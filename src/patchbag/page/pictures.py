@@ -37,6 +37,7 @@ class Pictures:
             return None
 
     def small(self, image: int) -> bytes:
+        """A small one, made now if it was not made ahead."""
         if (found := self.made(image)) is not None:
             return found
         made = self.large(image, SMALL)
@@ -50,6 +51,7 @@ class Pictures:
         return self._album.shape[image]
 
     def large(self, image: int, side: int) -> bytes:
+        """One with sides of at most so many pixels."""
         made, self._album.shape[image] = jpeg(self._album.root, self._album.names[image], side)
         return made
 

@@ -25,12 +25,14 @@ class Products:
         return self._page.root / sorting.OUT / {"model": "model.patchbag", "report": "report.html"}[what]
 
     def status(self) -> dict[str, Any]:
+        """Of model and report: whether they are there, being made, and what went wrong."""
         return {
             what: {"ready": self.path(what).is_file(), "running": what in self._running, "error": self._error.get(what)}
             for what in ("model", "report")
         }
 
     def start(self, what: str) -> None:
+        """Have a model or a report made."""
         self._running.add(what)
         self._error.pop(what, None)
         work = {"model": self._train, "report": self._report}[what]

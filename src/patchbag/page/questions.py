@@ -32,25 +32,19 @@ class Questions:
 
         def choose(mine: int | None, taken: set[int]) -> int | None:
             self._album.catch_up()  # what has a label by now is not asked for
-            free[:] = [i for i in self._model.ranking[:200] if i not in taken and self._open(i)]
-            if mine is not None and self._open(mine) and mine not in taken:
+            free[:] = [i for i in self._model.ranking[:200] if i not in taken and self._album.unanswered(i)]
+            if mine is not None and self._album.unanswered(mine) and mine not in taken:
                 return mine
             return free[0] if free else self._any(taken)
 
         chosen = self._leases.claim(who, choose)
         return chosen, [i for i in free[: AHEAD + 1] if i != chosen][:AHEAD]
 
-    def _open(self, image: int) -> bool:
-        album = self._album
-        return bool(album.label[image] < 0 and not album.skipped[image] and not album.gone[image])
-
     def _any(self, taken: set[int]) -> int | None:
         """An image without a label that the ranking does not have."""
         pool = self._model.pool
         ids = pool.ids if pool is not None else np.empty(0, int)
-        album = self._album
-        rest = ids[(album.label[ids] < 0) & ~album.skipped[ids] & ~album.gone[ids]] if len(ids) else ids
-        return next((int(i) for i in rest if i not in taken), None)
+        return next((int(i) for i in ids[self._album.unanswered(ids)] if i not in taken), None)
 
     def patience(self, seconds: float) -> float:
         """How long somebody waits for the model to learn an answer: among many it learns theirs together, later."""
@@ -61,7 +55,7 @@ class Questions:
         model, album = self._model, self._album
         image, after = self.lease(who) if model.ready else (None, [])
         labels = int((album.label >= 0).sum())
-        waiting = (album.label < 0) & ~album.skipped & ~album.gone
+        waiting = album.unanswered()
         waiting[list(album.broken)] = False  # nobody is asked for what cannot be shown
         answer: dict[str, Any] = {
             "image": None,

@@ -120,19 +120,15 @@ class Page:
         self._state_sent = 0.0
         # draws of the pool of a large folder, and labels at the last one
         self._turn, self._drawn_at = 0, int((self.album.label >= 0).sum())
-        self._threads = [
-            threading.Thread(target=self._work, daemon=True),
-            threading.Thread(target=self._describe, daemon=True),
-        ]
-        if watch:
-            following = partial(files.watch, self.album, self._stop, self.files_changed)
-            self._threads.append(threading.Thread(target=following, daemon=True))
-        if self.database.shared:
-            self._threads.append(threading.Thread(target=self._follow, daemon=True))
+        work: list[Callable[[], None]] = [self._work, self._describe]
+        work += [partial(files.watch, self.album, self._stop, self.files_changed)] if watch else []
+        work += [self._follow] if self.database.shared else []
+        self._threads = [threading.Thread(target=target, daemon=True) for target in work]
         self.album.listeners.append(self._labels_changed)
         self.album.listeners_of_files.append(self.files_changed)
 
     def start(self) -> None:
+        """Start all threads, and describe what is there."""
         # one thread of BLAS for each answer: two that wait for each other on a busy machine take twenty times as long
         self._limits = threadpool_limits(limits=1, user_api="blas")
         self.model.start()
@@ -236,6 +232,7 @@ class Page:
         self.progress("index", 1, 1)
 
     def pool_ids(self) -> np.ndarray:
+        """Numbers of the images that the model is to learn from."""
         with self.album.lock:
             ids = np.array(sorted(i for i in self.described if not self.album.gone[i]), int)
             labelled = self.album.label[ids] >= 0
@@ -327,22 +324,23 @@ class Page:
                 connection.execute(curve.delete().where(curve.c.labels >= first))
                 for new in now:
                     connection.execute(curve.insert().values(new))
-        if model.rest is not None and (not model.ranking or is_due(labels, self._drawn_at)):
-            beyond, album = model.rest.ids, self.album
-            if np.any((album.label[beyond] < 0) & ~album.skipped[beyond] & ~album.gone[beyond]):
-                self._draw_pool(labels)
+        due = not model.ranking or is_due(labels, self._drawn_at)
+        if due and model.rest is not None and self.album.unanswered(model.rest.ids).any():
+            self._draw_pool(labels)
         self.hint = model.hint()
         news = {"version": model.version, "n_labels": labels, "accuracy": point, "hint": self.hint}
         self.events.publish("model", news)
         self.send_state()
 
     def predicted_counts(self) -> dict[int, int]:
+        """How many images the model puts into each class."""
         found = self.model.predictions
         if found is None:
             return {}
         return dict(enumerate(np.bincount(found.best[found.best >= 0]).tolist()))
 
     def send_state(self) -> None:
+        """Send the state to all pages, but not too often."""
         now = time.monotonic()
         if now - self._state_sent > OFTEN:
             self._state_sent = now

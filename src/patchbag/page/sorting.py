@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from patchbag.collection.folder import free_name
+from patchbag.collection.folder import free_name, is_within
 
 OUT = ".patchbag/out"
 
@@ -14,7 +14,7 @@ OUT = ".patchbag/out"
 def move_file(root: Path, source: str, target: str) -> bool:
     """Move a file of the folder to where no other is; whether that was possible."""
     before, after = os.path.join(root, source), os.path.join(root, target)
-    if not os.path.lexists(before) or os.path.lexists(after) or not _stays(root, after):
+    if not os.path.lexists(before) or os.path.lexists(after) or not is_within(root, os.path.dirname(after)):
         return False
     try:
         os.makedirs(os.path.dirname(after), exist_ok=True)
@@ -25,11 +25,6 @@ def move_file(root: Path, source: str, target: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _stays(root: Path, path: str) -> bool:
-    real = os.path.realpath(root)
-    return os.path.commonpath([real, os.path.realpath(os.path.dirname(path))]) == real
 
 
 def targets(names: dict[int, str], classes: dict[int, str], taken: set[str]) -> dict[int, str]:

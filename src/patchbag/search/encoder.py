@@ -142,6 +142,7 @@ class Encoder:
 
     @property
     def pipelines(self) -> list[Any]:
+        """One for each part, None where nothing is learned; read from their file when first asked for."""
         if not self._pipelines and self.source is not None:
             from patchbag.storage.models import load
 

@@ -14,7 +14,7 @@ point is not its own neighbour.  The divergence (2.13) is their difference, in w
 An estimate can be negative where the densities are alike.
 
 **Zero distances.**  Equal points (a flat sky) have distance 0 and an entropy of minus infinity.  Distances are taken to
-be at least ``floor``, by default ``FLOOR``, a thousandth of a grey level for patches of images.
+be at least ``FLOOR``, a thousandth of a grey level for patches of images.
 
 **What is computed.**  Products in float32, ``TILE`` points at a time, which order as the distances do (half |y|² - x·y,
 after the mean of W is taken off).  Of every ``BLOCK`` numbers the smallest is taken: the k-th smallest of these is no
@@ -164,28 +164,25 @@ def _smallest(xp: Any, values: Any, k: int) -> Any:
     return xp.argsort(values, axis=1)[:, :k]
 
 
-def mean_log(distances: Any, floor: float = FLOOR) -> float:
-    """Mean logarithm of distances, none of them below the floor."""
+def mean_log(distances: Any) -> float:
+    """Mean logarithm of distances, none of them below ``FLOOR``."""
     xp = array_namespace(distances)
-    return float(xp.mean(xp.log(xp.clip(distances, min=floor))))
+    return float(xp.mean(xp.log(xp.clip(distances, min=FLOOR))))
 
 
-def entropy(x: Any, k: int = 10, *, unbiased: bool = True, floor: float = FLOOR) -> float:
+def entropy(x: Any, k: int = 10, *, unbiased: bool = True) -> float:
     """Entropy of the density that ``x (n, d)`` is a sample of, in nats (2.9; 2.11 without bias)."""
     n, d = x.shape
     count = log(n - 1) - float(digamma(k)) if unbiased else log(n) - log(k)
-    return count + log_unit_ball(d) + d * mean_log(kth_distances(x, x, k, itself=True), floor)
+    return count + log_unit_ball(d) + d * mean_log(kth_distances(x, x, k, itself=True))
 
 
-def cross_entropy(x: Any, y: Any, k: int = 10, *, unbiased: bool = True, floor: float = FLOOR) -> float:
+def cross_entropy(x: Any, y: Any, k: int = 10, *, unbiased: bool = True) -> float:
     """Cross-entropy of the density of ``x (n, d)`` relative to that of ``y (m, d)`` (2.10; 2.12 without bias)."""
     count = log(y.shape[0]) - (float(digamma(k)) if unbiased else log(k))
-    return count + log_unit_ball(x.shape[1]) + x.shape[1] * mean_log(kth_distances(x, y, k), floor)
+    return count + log_unit_ball(x.shape[1]) + x.shape[1] * mean_log(kth_distances(x, y, k))
 
 
-def divergence(
-    x: Any, y: Any, k: int = 10, *, unbiased: bool = True, symmetric: bool = False, floor: float = FLOOR
-) -> float:
-    """Kullback-Leibler divergence D(x‖y) of two samples (2.13), or D(x‖y) + D(y‖x)."""
-    one = cross_entropy(x, y, k, unbiased=unbiased, floor=floor) - entropy(x, k, unbiased=unbiased, floor=floor)
-    return one + divergence(y, x, k, unbiased=unbiased, floor=floor) if symmetric else one
+def divergence(x: Any, y: Any, k: int = 10) -> float:
+    """Kullback-Leibler divergence D(x‖y) of two samples (2.13)."""
+    return cross_entropy(x, y, k) - entropy(x, k)

@@ -68,6 +68,7 @@ class KernelUnion(Kernel, Composition):
         "branches_": steps("transform"),
         "groups_": Many(Many(Choice(), low=1), optional=True),
     }
+    groups_: list[list[str]] | None = None  # models of earlier versions do not have them
 
     def chosen(self) -> list[tuple[str, Any]]:
         """(name, branch) of those in use."""
@@ -117,7 +118,7 @@ class KernelUnion(Kernel, Composition):
         """(m, n_ref, k) kernels between m images and the references."""
         check_is_fitted(self, "branches_")
         branches, rows = dict(self.branches_), dict[str, Any]()
-        for names in getattr(self, "groups_", [[name] for name in branches]):
+        for names in self.groups_ or [[name] for name in branches]:
             steps, _ = _parts(branches[names[0]])
             data = Pipeline(steps).transform(X) if steps else X
             rows |= _of_each_class("transform_all", {name: branches[name] for name in names}, data)
@@ -136,7 +137,7 @@ class KernelUnion(Kernel, Composition):
     @staticmethod
     def _check_stored(values: dict[str, Any], sizes: dict[str, int]) -> str | None:
         names = [name for name, _ in values["branches_"]]
-        grouped = [name for group in values.get("groups_", [names]) for name in group]
+        grouped = [name for group in values.get("groups_") or [names] for name in group]
         kernels = all(is_kernel(step) for _, step in values["branches_"])
         sound = names and kernels and sorted(grouped) == sorted(set(names))
         return None if sound else f"its branches are {names} and its groups {grouped}"

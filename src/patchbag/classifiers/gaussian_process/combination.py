@@ -54,9 +54,8 @@ from patchbag.device import to_device, to_host
 
 WARM_START_SIZE = 600
 LOG_BOUND = 18.0  # of a weight in units of 1 / mean self-kernel: beyond, a kernel is either absent or all there is
-MOST_NOISE = (
-    0.5  # of the targets' variance: with one image per class nothing else would keep a kernel from being unused
-)
+# of the targets' variance: with one image per class nothing else would keep a kernel from being unused
+MOST_NOISE = 0.5
 LIFT = 1e-2
 MAX_ITER = 60
 

@@ -38,10 +38,7 @@ def log_evidence(covariance: Any, targets: np.ndarray) -> tuple[float, Any]:
     n, n_classes = targets.shape
     if not is_numpy_array(covariance):
         return _dense_log_evidence(covariance, targets)
-    # LAPACK wants column order, which for a symmetric C array is its transpose: no copy is made
-    factor, info = lapack.dpotrf(covariance.T, lower=1, clean=1, overwrite_a=1)
-    if info != 0:
-        raise np.linalg.LinAlgError(f"the covariance is not positive definite (pivot {info} of {n})")
+    factor = _host_cholesky(covariance)
     solved, _ = lapack.dpotrs(factor, targets, lower=1)
     value = -0.5 * np.vdot(targets, solved) - n_classes * (
         np.log(np.diagonal(factor)).sum() + 0.5 * n * np.log(2 * np.pi)
@@ -112,8 +109,12 @@ def cholesky_factor(matrix: np.ndarray, shift: float = 0.0) -> Any:
     """
     if large(matrix):
         return dense_cholesky(add_to_diagonal(to_device(matrix), shift))
-    matrix = add_to_diagonal(np.array(matrix, dtype=float), shift)
-    # LAPACK wants column order, which for a symmetric C array is its transpose
+    return _host_cholesky(add_to_diagonal(np.array(matrix, dtype=float), shift))
+
+
+def _host_cholesky(matrix: np.ndarray) -> np.ndarray:
+    """The lower factor, in place of the matrix."""
+    # LAPACK wants column order, which for a symmetric C array is its transpose: no copy is made
     lower, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
     if info != 0:
         raise np.linalg.LinAlgError(f"the matrix is not positive definite (pivot {info} of {len(matrix)})")

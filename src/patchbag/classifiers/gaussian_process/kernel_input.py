@@ -152,7 +152,6 @@ class KernelInput(BaseEstimator):
 
     def append(self, self_kernels: np.ndarray) -> None:
         """One more training image, with self-kernels (k,): new rows have one more column."""
-        self.check_extendable()
         # without repair only rounding was clipped; what is projected is the part in the images of ``fit``
         self.projections_ = [None if p is None else block_diag(p, 1.0) for p in self.projections_]
         self.mean_self_kernel_ = (self.mean_self_kernel_ * self.n_images_ + self_kernels) / (self.n_images_ + 1)

@@ -12,9 +12,9 @@ Prediction: the mean is k(x)' a and the variance k(x, x) - k(x)' W^1/2 B^-1 W^1/
 :math:`\Phi(\bar y/\sqrt{1 + \Sigma})`, is exact for the probit.
 
 Unlike the Gaussian noise model, every class has its own W and so its own factorisation in every Newton step: about 8
-n³/3 flops per class.  The evidence gradient has the same form as in kernel_combination (a sensitivity matrix),
-including the movement of the mode.  The noise of the label is part of the likelihood; a small ``noise`` on the
-diagonal is only jitter.
+n³/3 flops per class.  The evidence gradient has the same form as in ``combination`` (a sensitivity matrix),
+including the movement of the mode.  The noise of the label is part of the likelihood; a small ``noise`` on the diagonal
+is only jitter.
 """
 
 from __future__ import annotations

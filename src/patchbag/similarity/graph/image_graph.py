@@ -111,10 +111,7 @@ class ImageGraph:
 
     def prepare(self, X: Any) -> np.ndarray:
         """Vectors (M, d) of new images as the graph has them."""
-        X = check_vectors(X)
-        if X.shape[1] != len(self.mean):
-            raise ValueError(f"the pool has vectors of {len(self.mean)} numbers, got {X.shape[1]}")
-        return unit_rows(signed_power(X, self.power) - self.mean)
+        return prepare_vectors(X, self.mean, self.power)
 
     def place(self, vectors: np.ndarray, n_jobs: int | None = None) -> np.ndarray:
         """Coordinates (M, m) in the eigenvectors of new images with prepared ``vectors (M, d)``."""
@@ -154,6 +151,14 @@ def check_vectors(X: Any) -> np.ndarray:
         bad = int(np.argmin(np.isfinite(X).all(axis=1)))
         raise ValueError(f"the vector of image {bad} of {len(X)} has a value that is not finite")
     return X
+
+
+def prepare_vectors(X: Any, mean: np.ndarray, power: float) -> np.ndarray:
+    """Vectors (M, d) of new images as those of a pool are: entries to a power, its mean taken off, of unit length."""
+    X = check_vectors(X)
+    if X.shape[1] != len(mean):
+        raise ValueError(f"the pool has vectors of {len(mean)} numbers, got {X.shape[1]}")
+    return unit_rows(signed_power(X, power) - mean)
 
 
 def signed_power(X: np.ndarray, power: float) -> np.ndarray:

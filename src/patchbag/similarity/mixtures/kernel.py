@@ -93,7 +93,7 @@ def symmetric_kl(
 def log_self_products(X: Mixtures, rho: float = 0.5) -> Any:
     """ln Σ_i α_i² K^ρ(p_i, p_i) of every mixture, the diagonal of the one-to-one PPK: ``(n,)``, float64."""
     xp = array_namespace(X.weights, X.variances)
-    # ∫ N^{2ρ} = (2π σ²)^{½ - ρ} (2ρ)^{-½} a dimension
+    # ∫ N^{2ρ} = (2π σ²)^{½ - ρ} (2ρ)^{-½} per dimension
     logs = (0.5 - rho) * xp.log(2 * np.pi * xp.astype(X.variances, xp.float64)) - 0.5 * float(np.log(2 * rho))
     with np.errstate(divide="ignore"):  # a component of weight zero adds nothing
         terms = 2 * xp.log(xp.astype(X.weights, xp.float64)) + xp.sum(logs, axis=-1)
@@ -144,7 +144,7 @@ class MixtureKernel(MixtureSimilarity):
     gamma : of the KLK; by default 1 / mean SKL between ``gamma_samples`` of the training mixtures
     gamma_samples : at least 2; by default 256 one to one, 32 where components are matched, which takes K times as long
     normalize : divide by the root of the self-similarities, so that K(p, p) = 1 (PPK)
-    n_samples : points a mixture of the Monte Carlo estimate
+    n_samples : points per mixture of the Monte Carlo estimate
     precision : ``"float32"`` or ``"float64"``, of computation and result
     random_state : seed of the subset for γ and of Monte Carlo
 

@@ -21,17 +21,15 @@ Cost: O(m d L) to place the features of a bag, O(m L log m) to sort them; a tree
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from patchbag.bags import Bags
-from patchbag.runtime import check_random_state
+from patchbag.runtime import check_random_state, quiet
 from patchbag.similarity.sets.bin_index import Histograms
 from patchbag.storage.declared import NOT_ZERO, floats, integer, integers, real, stored
 from patchbag.storage.registry import storable
@@ -157,9 +155,7 @@ class VocabularyBins:
                 if len(part) <= n_branches or not np.ptp(part, axis=0).any():
                     continue
                 seed = int(random.randint(2**31 - 1))
-                with warnings.catch_warnings():
-                    # copies of a feature can leave fewer clusters than branches; the empty ones get no bin
-                    warnings.simplefilter("ignore", ConvergenceWarning)
+                with quiet:  # copies of a feature can leave fewer clusters than branches; the empty ones get no bin
                     found = KMeans(n_branches, n_init=1, max_iter=25, random_state=seed).fit(part)
                 used = np.unique(found.labels_)
                 children[node] = (len(centers), len(centers) + len(used))

@@ -21,7 +21,7 @@ class Measured(NamedTuple):
 
 def measured() -> dict[str, Measured]:
     """What was measured of each recipe."""
-    rows = json.loads((files("patchbag") / "measured.json").read_text())
+    rows = json.loads((files("patchbag.cli") / "measured.json").read_text())
     return {name: Measured(**row) for name, row in rows.items()}
 
 
