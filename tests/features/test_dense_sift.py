@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +134,22 @@ def test_the_same_image_gives_the_same_bits(camera):
     first, _ = DenseSIFT(5).describe(camera)
     second, _ = DenseSIFT(5).describe(camera)
     np.testing.assert_array_equal(first, second)
+
+
+def test_the_process_that_compiles_gives_the_bits_of_those_that_load_what_it_compiled(tmp_path):
+    script = (
+        "import numpy as np; from patchbag import DenseSIFT; rng = np.random.default_rng(0); "
+        "image = np.repeat(np.repeat(rng.integers(0, 256, (16, 16), np.uint8), 5, 0), 5, 1); "
+        "print(DenseSIFT(step=8, dtype='float32').transform([image]).values.tobytes().hex())"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", script], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+            check=True, capture_output=True,
+        ).stdout
+        for _ in range(2)
+    ]  # fmt: skip
+    assert runs[0] == runs[1] and len(runs[0]) > 1000
 
 
 def test_descriptors_do_not_change_with_brightness_or_contrast(camera):

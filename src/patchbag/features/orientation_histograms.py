@@ -244,9 +244,13 @@ def _row_pass(flat, mixed, margin, columns, out):
         o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7] = s0, s1, s2, s3, s4, s5, s6, s7
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
+@njit(inline="always")
 def _finish(h, threshold, root, out):
-    """Normalise, clip, normalise, optionally root, one histogram ``h (128,)`` into ``out``; the norm it had."""
+    """Normalise, clip, normalise, optionally root, one histogram ``h (128,)`` into ``out``; the norm it had.
+
+    Its sums are added in an order that the compiler chooses.  Compiled on its own too, it would be chosen twice: the
+    process that compiles and those that load what it compiled would differ in the last bits.
+    """
     square = np.float32(0)
     for q in range(128):
         square += h[q] * h[q]
@@ -280,7 +284,7 @@ def _finish(h, threshold, root, out):
     return norm
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
 def _describe(padded, rows, columns, weights, sizes, threshold, root, out, norms):
     """Stream down the image: vote rows enter a ring, sampled rows enter a second ring, patches are gathered from it."""
     height, width = padded.shape[0] - 2, padded.shape[1] - 2
