@@ -295,7 +295,7 @@ def main() -> None:
     if not given.dry and (torch := find_torch()) is None:
         return
     print("a dry run: no figure counts" if given.dry else f"{torch.cuda.get_device_name(0)} {torch.__version__}")
-    bench = Bench("torch" if given.dry else "cuda", 500 if given.dry else 1, given.images, given.minutes)
+    bench = Bench("torch" if given.dry else "cuda", 500 if given.dry else 1, given.images or None, given.minutes)
     started = time.monotonic()
     for name in given.parts or PARTS:
         PARTS[name](bench)
