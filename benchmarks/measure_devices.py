@@ -14,8 +14,9 @@ of a product of float32 to 10 bits of mantissa and adds up in float32; on PyTorc
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,35 @@ def sample(bags: Any, count: int | None) -> Any:
     return Bags(np.asarray(bags.values)[index], offsets, positions)
 
 
+class Comparison(NamedTuple):
+    """Mean accuracy on one device, change from the CPU with its standard error, in points, and seconds per split."""
+
+    device: str
+    accuracy: float
+    change: float
+    error: float
+    seconds: float
+
+
+def compare(
+    photos: Any, name: str, split: PerClassSplit, device: str, tf32: bool, jobs: int, count: int | None = None
+) -> Iterator[Comparison]:
+    """A recipe on the CPU, then on the device, then there in TF32 if that is asked for."""
+    recipe = make_recipe(name)
+    with runtime_context(n_jobs=jobs):
+        bags, kept, _ = photos.describe(recipe[0])
+    few, labels = sample(bags, count), np.asarray(photos.labels)[kept]
+    first = None
+    for what, where, fast in (("cpu", "cpu", False), (device, device, False), ("TF32", device, True))[: 2 + tf32]:
+        imitated = imitation() if fast and device == "torch" else nullcontext()
+        with runtime_context(device=where, tf32=fast, n_jobs=jobs), imitated:
+            found = evaluate(recipe, few, labels, cv=split)
+        there = np.array([100 * s.accuracy for s in found.splits])
+        change = there - (first := there if first is None else first)
+        error = change.std(ddof=1) / len(change) ** 0.5 if len(change) > 1 else float("nan")
+        yield Comparison(what, there.mean(), change.mean(), error, found.seconds()["total"] / len(there))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("folder")
@@ -76,30 +106,15 @@ def main() -> None:
     parser.add_argument("--device", default="torch")
     parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--jobs", type=int, default=1, help="workers of the CPU; -1 for all cores")
-    options = parser.parse_args()
-    photos = open_collection(options.folder).labelled()
-    split = PerClassSplit(options.train, options.test, n_splits=options.splits)
-    for name in options.recipes:
-        recipe = make_recipe(name)
-        with runtime_context(n_jobs=options.jobs):
-            bags, kept, _ = photos.describe(recipe[0])
-        few, labels = sample(bags, options.descriptors), np.asarray(photos.labels)[kept]
-
-        def accuracies(device: str, tf32: bool = False) -> tuple[np.ndarray, float]:
-            imitated = imitation() if tf32 and device == "torch" else nullcontext()
-            with runtime_context(device=device, tf32=tf32, n_jobs=options.jobs), imitated:
-                found = evaluate(recipe, few, labels, cv=split)  # noqa: B023
-            return np.array([100 * s.accuracy for s in found.splits]), found.seconds()["total"] / len(found.splits)
-
-        here, took = accuracies("cpu")
-        print(f"{name:14s} cpu {here.mean():.2f} in {took:.1f} s", end="", flush=True)
-        for what, tf32 in ((options.device, False), ("TF32", True))[: 1 + options.tf32]:
-            there, took = accuracies(options.device, tf32)
-            change = there - here
-            error = change.std(ddof=1) / len(change) ** 0.5 if len(change) > 1 else float("nan")
-            found = f"{what} {there.mean():.2f}, {change.mean():+.2f} ± {error:.2f} in {took:.1f} s"
-            print(f"   {found}", end="", flush=True)
-        print(f"   ({len(here)} splits, ± standard error; seconds per split)")
+    given = parser.parse_args()
+    photos = open_collection(given.folder).labelled()
+    split = PerClassSplit(given.train, given.test, n_splits=given.splits)
+    for name in given.recipes:
+        print(f"{name:14s}", end="")
+        for one in compare(photos, name, split, given.device, given.tf32, given.jobs, given.descriptors):
+            print(f"   {one.device} {one.accuracy:.2f}, {one.change:+.2f} ± {one.error:.2f} in {one.seconds:.1f} s",
+                  end="", flush=True)  # fmt: skip
+        print(f"   ({given.splits} splits, ± standard error; seconds per split)")
 
 
 if __name__ == "__main__":

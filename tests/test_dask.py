@@ -11,6 +11,7 @@ import pytest
 from joblib import parallel_config
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from typer.testing import CliRunner
 
 from patchbag import (
     BagPCA,
@@ -21,6 +22,7 @@ from patchbag import (
     UniversalStatistics,
 )
 from patchbag.classifiers import stochastic
+from patchbag.cli import app
 from patchbag.cluster import cluster_context
 from patchbag.encodings.stored import create_array, open_array
 from patchbag.encodings.stream import encode_images
@@ -124,6 +126,39 @@ def test_a_worker_that_is_killed_costs_time_and_nothing_else(cluster, textures, 
         there = encode_images(sift, encoder, images, tmp_path / "there.npy", chunk=3).vectors
     assert {path.name for path in tmp_path.iterdir()} >= {"described", "encoded"}
     np.testing.assert_array_equal(there, here)
+
+
+def test_a_worker_that_is_killed_during_em_costs_nothing(cluster, textures, monkeypatch):
+    """EM stays with the caller, whose jobs here kill a worker on the way."""
+    monkeypatch.setattr(em, "JOB_ROWS", 256)
+    values = DenseSIFT(bin_sizes=(4, 8), step=6).fit_transform(textures[0][:12]).values
+    expected = UniversalMixture(4, random_state=0).fit(values)
+    workers, literal, jobs = list(cluster.run(os.getpid).values()), em._sums, []
+
+    def sums(job, parameters):
+        jobs.append(os.getpid())
+        if len(jobs) == 20:
+            os.kill(workers[0], signal.SIGKILL)
+        return literal(job, parameters)
+
+    monkeypatch.setattr(em, "_sums", sums)
+    with parallel_config("dask"):
+        found = UniversalMixture(4, random_state=0).fit(values)
+    assert len(jobs) > 20 and set(jobs) == {os.getpid()}
+    np.testing.assert_array_equal(found.means_, expected.means_)
+    cluster.wait_for_workers(2)
+
+
+def test_train_on_a_cluster_writes_the_same_file(picture_folder, tmp_path, monkeypatch):
+    models = []
+    for name, options in (("here", ()), ("there", ("--cluster", "local"))):
+        monkeypatch.setenv("PATCHBAG_CACHE", str(tmp_path / name))
+        small = [f"--set=statistics.{part}.n_components={n}" for part, n in (("mixture", 4), ("projection", 16))]
+        models.append(tmp_path / f"{name}.patchbag")
+        given = ["train", picture_folder, "--recipe", "fisher", *small, "-j", 2, "-o", models[-1], *options]
+        result = CliRunner().invoke(app, [str(a) for a in given])
+        assert result.exit_code == 0, result.output
+    assert models[0].read_bytes() == models[1].read_bytes()
 
 
 def test_an_address_where_nobody_answers_is_one_clear_line(monkeypatch):

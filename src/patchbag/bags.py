@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 from patchbag.records import Samples, require_finite
 from patchbag.runtime import check_random_state
@@ -80,11 +81,11 @@ class Bags(Samples):
         [4.0, 6.0, 0.0]
         """
         starts, offsets = np.asarray(starts, dtype=np.int64), np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        bags = cls(values[:0], [0], None if positions is None else positions[:0])
+        bags = cls(values[:0, ...], [0], None if positions is None else positions[:0, ...])
         bags.offsets = offsets
         packed = bool(len(starts)) and np.array_equal(starts, starts[0] + offsets[:-1])
         if packed:  # they lie one after the other
-            rows = slice(int(starts[0]), int(starts[0] + offsets[-1]))
+            rows = slice(int(starts[0]), int(starts[0] + offsets[-1])), ...
             bags._rows = (values[rows], None if positions is None else positions[rows], None)
         else:
             bags._rows = (values, positions, starts)
@@ -182,7 +183,7 @@ class Bags(Samples):
             if not -len(self) <= key < len(self):
                 raise IndexError(f"bag {key} of {len(self)} does not exist")
             start = int(self._starts()[key])
-            return self._rows[0][start : start + int(self.sizes[key])]
+            return self._rows[0][start : start + int(self.sizes[key]), ...]
         return self._take(np.arange(len(self))[key])
 
     def _take(self, index: np.ndarray) -> Bags:
@@ -309,9 +310,12 @@ def map_values(bags: Bags, function: Callable[[np.ndarray], np.ndarray], max_row
 
 def _gather(rows: Any, starts: np.ndarray, offsets: np.ndarray) -> Any:
     """Ranges of rows one after the other; whole ranges are copied, which is faster than row by row."""
-    if rows is None or not isinstance(rows, np.ndarray):
+    if rows is None:
+        return None
+    if not isinstance(rows, np.ndarray):
         index = np.repeat(starts - offsets[:-1], np.diff(offsets)) + np.arange(offsets[-1])
-        return None if rows is None else rows[index]
+        xp = array_namespace(rows)
+        return xp.take(rows, xp.asarray(index, device=device(rows)), axis=0)
     packed = np.empty((int(offsets[-1]), *rows.shape[1:]), rows.dtype)
     for start, first, last in zip(starts, offsets[:-1], offsets[1:]):
         packed[first:last] = rows[start : start + last - first]

@@ -72,6 +72,42 @@ def test_it_is_as_accurate_as_the_exact_solver(samples):
     assert list(two.classes_) == [False, True]
 
 
+def test_each_lambda_goes_on_from_the_weights_and_the_step_of_the_one_before(samples, monkeypatch):
+    X, y = samples
+    begun, ended = [], []
+
+    class Watched(StochasticLinearClassifier):
+        def _go_on(self, lam, weights, pace):
+            ended.append(None if not begun else (self._average(), self.alpha_ * (self.t_ + self.t0_)))
+            begun.append((lam, weights, pace))
+            super()._go_on(lam, weights, pace)
+
+    monkeypatch.setattr(stochastic, "LAMBDAS", (1e-2, 1e-3))
+    model = Watched(epochs=3, random_state=0).fit(X, y)
+    assert [lam for lam, *_ in begun[1:3]] == [1e-2, 1e-3] and begun[1][2] == pytest.approx(1e-2**0.25)
+    for (_, weights, pace), (average, reached) in zip(begun[2:3], ended[2:3]):
+        np.testing.assert_array_equal(weights, average)
+        assert pace == pytest.approx(reached)
+    assert begun[3][0] == model.alpha_ and begun[3][1].any() and model.t_ == 3 * 600
+
+
+def test_rows_that_say_how_sure_take_no_part_in_the_choice_of_lambda(samples, monkeypatch):
+    X, y = samples
+    seen = []
+
+    class Watched(StochasticLinearClassifier):
+        def _choose(self, X, codes, rows, random):
+            seen.append(rows)
+            super()._choose(X, codes, rows, random)
+
+        def _learn_how_sure(self, X, codes, aside, random):
+            seen.append(aside)
+            return super()._learn_how_sure(X, codes, aside, random)
+
+    Watched(probability=True, random_state=0).fit(X, y)
+    assert len(seen[0]) == 480 and len(seen[1]) == 120 and not np.intersect1d(*seen).size
+
+
 def test_batches_one_after_the_other_and_a_file_give_a_model(samples, tmp_path):
     X, y = samples
     np.save(tmp_path / "x.npy", X.astype(np.float16))

@@ -66,5 +66,5 @@ def test_experiments_open_the_layout_and_draw_so_many_images_per_class(radiograp
     some = Experiment(spec | {"images_per_class": 2}, folder).images
     assert sorted(some.labels.tolist()) == ["chest", *["knee and middle leg"] * 2, "shoulder and upper arm"]
     assert Experiment(spec | {"images_per_class": 2}, folder).images.names == some.names
-    with pytest.raises(ExperimentError, match="layout must be one of folders, irma"):
+    with pytest.raises(ExperimentError, match="layout must be one of folders, imagenet, imagenet-voc, irma"):
         len(Experiment(spec | {"layout": "dicom"}, folder).images)

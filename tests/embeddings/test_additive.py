@@ -111,6 +111,23 @@ def test_a_kernel_of_ones_own(histograms):
     np.testing.assert_allclose(phi @ phi.T, histograms @ histograms.T, atol=2e-3)
 
 
+def test_dimensions_without_a_value_have_no_functions_even_where_the_kernel_has_none_at_zero(histograms):
+    X = histograms.copy()
+    X[:, 7] = 0
+    with np.errstate(all="raise"):  # 0 / 0
+        own = AdditiveKernelPCA(lambda u, v: 2 * u * v / (u + v), random_state=0).fit(X)
+    assert own.functions_[7] == 0
+    np.testing.assert_allclose(own.transform(X), AdditiveKernelPCA(random_state=0).fit_transform(X), atol=1e-4)
+    with pytest.raises(ValueError, match="all numbers are zero"):
+        AdditiveKernelPCA().fit(0 * X)
+
+
+def test_a_kernel_that_is_not_zero_at_zero_is_refused(histograms):
+    """Sparse rows would leave out what dense ones have."""
+    with pytest.raises(ValueError, match=r"k\(0, v\) is 1 for a v"):
+        AdditiveKernelPCA(lambda u, v: 1 + u * v).fit(histograms)
+
+
 def test_negative_numbers_are_named():
     with pytest.raises(ValueError, match="not negative"):
         AdditiveKernelPCA().fit([[0.1, -0.2], [0.3, 0.4]])

@@ -77,6 +77,11 @@ def test_more_samples_and_directions_are_closer(histograms):
     assert model.coefficients_.shape[0] == 80
 
 
+def test_a_list_of_bags_serves_as_well_as_bags(bags):
+    model = KernelPCAMap(PyramidMatchKernel("uniform", n_levels=3, random_state=0), n_samples=20, random_state=0)
+    np.testing.assert_array_equal(model.fit_transform(list(bags)), model.fit_transform(bags))
+
+
 def test_a_similarity_that_is_no_kernel_is_refused(bags):
     with pytest.raises(ValueError, match="not a symmetric kernel"):
         KernelPCAMap(ReferenceWeights()).fit(adapted(bags))

@@ -13,7 +13,7 @@ from patchbag.embeddings.scores import TABLE_CLASSES, additive_scores, score_tab
 @pytest.fixture(scope="module")
 def histograms():
     rng = np.random.default_rng(0)
-    X = rng.gamma(0.3, size=(200, 30)) * (rng.random((200, 30)) < 0.5)
+    X = rng.gamma(0.3, size=(200, 40)) * (rng.random((200, 40)) < 0.5)
     X[:, 3] = 0
     return X / np.maximum(X.sum(axis=1, keepdims=True), 1e-12)
 
@@ -28,7 +28,7 @@ def test_both_ways_give_the_scores_of_embedding_and_multiplying(histograms, inte
     rows = sparse.csr_array(beyond)
     np.testing.assert_allclose(additive_scores(embedding, coef, rows), expected, rtol=1e-9, atol=1e-9)
     tables = score_tables(embedding, coef)
-    assert tables.shape == (30, 64, n_classes)
+    assert tables.shape == (40, 64, n_classes)
     np.testing.assert_allclose(additive_scores(embedding, coef, rows, tables), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -46,13 +46,13 @@ def test_the_classifier_is_a_linear_one_on_embedded_rows(histograms, n_classes):
         model.predict_proba(sparse.csr_array(X)), linear.predict_proba(embedding.transform(X)), atol=1e-5
     )
     assert (model.predict(X) == y).mean() > 0.95
-    assert model.n_features_in_ == 30
+    assert model.n_features_in_ == 40
 
 
 def test_numbers_far_beyond_the_training_values_are_no_index(histograms):
     """A table must not be read out of its bounds, whatever is asked."""
     embedding = AdditiveKernelPCA(random_state=0).fit(histograms)
-    far = np.full((1, 30), 1e30)
+    far = np.full((1, 40), 1e30)
     assert np.isfinite(embedding.transform(far)).all()
     coef = np.ones((1, embedding.functions_.sum()))
     assert np.isfinite(additive_scores(embedding, coef, sparse.csr_array(far))).all()

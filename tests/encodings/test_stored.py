@@ -90,7 +90,7 @@ def test_parts_are_averaged_as_they_would_be_by_hand(address, samples, monkeypat
     for chosen in np.array_split(order, 2):
         chunks = [np.sort(chosen[i : i + 32]) for i in range(0, len(chosen), 32)]
         part = StochasticLinearClassifier(1e-3)
-        part._begin(np.unique(y), 12, 1e-3)
+        part._begin(np.unique(y), 12)
         own = np.random.RandomState(random.randint(2**31 - 1))
         for stripes in chunks:
             these = np.concatenate([np.arange(64 * i, min(64 * i + 64, 3000)) for i in stripes])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -87,6 +88,30 @@ def test_partial_fit_over_batches_comes_close_to_fit(clusters):
         for start in range(0, 6000, 1500):
             online.partial_fit(clusters[start : start + 1500])
     assert online.score(clusters) > UniversalMixture(6, random_state=0).fit(clusters).score(clusters) - 0.2
+
+
+def test_em_over_mapped_bags_gives_the_same_mixture_and_never_holds_the_file(tmp_path):
+    """At once and in batches; bytes, which would be four times the file as floats."""
+    rng = np.random.default_rng(4)
+    values = np.clip(60 * rng.integers(0, 4, (100_000, 1)) + rng.normal(30, 9, (100_000, 16)), 0, 255).astype(np.uint8)
+    here = Bags(np.tile(values, (16, 1)), np.arange(1601) * 1000)  # more than the draft that EM begins with
+    here.save(tmp_path / "bags")
+    mapped = Bags.load(tmp_path / "bags")
+    options = {"max_samples": None, "max_iter": 2, "split_iter": 1, "random_state": 0, "n_jobs": 1}
+    found = []
+    for bags in (mapped, here):
+        whole, online = UniversalMixture(4, **options), UniversalMixture(4, **options)
+        tracemalloc.start()
+        whole.fit(bags)
+        for start in range(0, 1600, 200):
+            online.partial_fit(bags[start : start + 200])
+        held = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        found.append((whole.means_, online.means_))
+        if bags is mapped:
+            assert held < here.values.nbytes
+        assert online.mass_ == pytest.approx(1_600_000)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_one_partial_fit_equals_one_em_step(clusters):

@@ -180,13 +180,13 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         else:
             X, y = validate_data(self, X, as_labels(y), dtype=dtype)
         self.classes_, targets = encode_labels(y)
-        if self.rows != "vectors" and len(X) != X.shape[1]:
+        if self.rows != "vectors" and X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"similarities to the training images make a square matrix, got {X.shape}; those to other references "
                 'are rows="vectors"'
             )
         random = check_random_state(self.random_state)
-        primal = self.model == "svm" and self.rows == "vectors" and len(X) > max(GRAM_LIMIT, X.shape[1])
+        primal = self.model == "svm" and self.rows == "vectors" and X.shape[0] > max(GRAM_LIMIT, X.shape[1])
         fit = self._fit_primal if primal else self._fit_dual
         fit(to_host(X) if primal else X, targets, left_out_folds(targets, self.folds, random), random)
         return self
@@ -209,7 +209,7 @@ class LinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         mean, deviation = (np.zeros(1), np.ones(1)) if vectors else column_moments(X)
         known = X if vectors else (X - mean) / deviation
         gram = product(known, known.T)
-        if len(X) <= GRAM_LIMIT:  # where libsvm takes seconds, the answer is the same on every device
+        if X.shape[0] <= GRAM_LIMIT:  # where libsvm takes seconds, the answer is the same on every device
             gram = to_host(gram)
         if is_numpy_array(gram):
             gram = gram.astype(np.float64)

@@ -26,7 +26,9 @@ longer than those of one process by the number of parts, whose mean takes the no
 data alone, so that the weights are the same bits with any workers.
 
 **λ** = ``"auto"`` is chosen on a sample of ``TUNING`` rows: from the largest of ``LAMBDAS`` on while left-out accuracy
-rises.
+rises.  Each begins **warm**, at the average and the step that the one before came to (t₀ such that λ(t + t₀) goes on
+where it was), and takes one epoch.  There the descent over all rows begins, too: with steps of the length of w at first
+a few epochs come to no rest for a small λ.
 
 **Probabilities** (``probability=True``): up to ``LEFT_OUT`` rows, a fifth at most, are left out of all epochs.  Their
 scores give the temperature, the sets and the typicality (:mod:`.confidence`); then they are learned from as well.
@@ -50,7 +52,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from patchbag.classifiers.confidence.left_out import LeftOut, SaysHowSure, energy
 from patchbag.classifiers.confidence.temperature import fit_temperature
-from patchbag.classifiers.stochastic_steps import descend, multiples, sparse_scores, sparse_update
+from patchbag.classifiers.stochastic_steps import descend, first_t0, multiples, sparse_scores, sparse_update
 from patchbag.classifiers.stripes import CHUNK, STRIPE, bounds_of, rows_of, sample_rows, stripes
 from patchbag.classifiers.targets import as_labels, one_column_a_class, one_machine_a_class
 from patchbag.encodings.stored import StoredVectors
@@ -83,7 +85,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ (C,), coef_ (C, D) averaged, intercept_ (C,); one row for two classes
-    alpha_ : λ;  t_ : samples looked at so far
+    alpha_ : λ;  t_ : samples looked at so far;  t0_ : of the steps
     temperature_, left_out_ : what left-out rows say of new ones, with ``probability``
 
     >>> X = np.random.default_rng(0).normal(size=(300, 4)).astype("float16")
@@ -102,6 +104,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "n_features_in_": size("d"),
         "alpha_": real(low=0),
         "t_": integer(low=0),
+        "t0_": real(low=0, optional=True),
         "temperature_": real(low=0, optional=True),
         "weights_": floats("d + 1", "machines"),
         "averages_": floats("d + 1", "machines"),
@@ -110,6 +113,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         "intercept_": floats("machines"),
     }
     _check_stored = staticmethod(one_machine_a_class)
+    t0_: float = 0.0  # in earlier files there is none: first_t0
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -122,14 +126,17 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y {len(y)} labels")
         random = check_random_state(self.random_state)
-        self._begin(np.unique(y), X.shape[1], self.alpha if self.alpha != "auto" else self._tune(X, y, random))
-        codes = np.searchsorted(self.classes_, y)
-        n = len(codes)
+        n = len(y)
         aside = np.zeros(n, bool)
         self.temperature_: float | None = None
         self.left_out_ = None
         if self.probability:
             aside[sample_rows(X, min(LEFT_OUT, n // 5), random)] = True
+        self._begin(np.unique(y), X.shape[1])
+        codes = self._codes(y)
+        if self.alpha == "auto":
+            rows = sample_rows(X, TUNING, random)
+            self._choose(X, codes, rows[~aside[rows]], random)
         bounds = bounds_of(X)
         for _ in range(self.epochs):
             if isinstance(X, StoredVectors):
@@ -158,40 +165,51 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         if not hasattr(self, "classes_"):
             if classes is None:
                 raise ValueError("the first call of partial_fit must name all classes")
-            known = np.unique(classes)
-            self._begin(known, X.shape[1], self.alpha if self.alpha != "auto" else self._tune(X, y, random))
-        codes = np.searchsorted(self.classes_, y)
-        if (codes >= len(self.classes_)).any() or (self.classes_[codes] != y).any():
-            raise ValueError("y has a label that is not among the classes of the first call")
+            self._begin(np.unique(classes), X.shape[1])
+            if self.alpha == "auto":
+                self._choose(X, self._codes(y), sample_rows(X, TUNING, random), random)
+        codes = self._codes(y)
         for rows in stripes(bounds_of(X), random):
             self._learn(X[rows], codes[rows], random)
         return self._end()
 
-    def _begin(self, classes: np.ndarray, width: int, alpha: Any) -> None:
+    def _codes(self, y: np.ndarray) -> np.ndarray:
+        codes = np.searchsorted(self.classes_, y)
+        if (codes >= len(self.classes_)).any() or (self.classes_[codes] != y).any():
+            raise ValueError("y has a label that is not among the classes of the first call")
+        return codes
+
+    def _begin(self, classes: np.ndarray, width: int) -> None:
         if len(classes) < 2:
             raise ValueError(f"a classifier needs two classes, got {len(classes)} class: {classes}")
-        self.classes_, self.n_features_in_, self.alpha_, self.t_ = classes, width, float(alpha), 0
-        n = len(classes) if len(classes) > 2 else 1
+        self.classes_, self.n_features_in_ = classes, width
+        lam = LAMBDAS[0] if self.alpha == "auto" else float(self.alpha)
+        weights = np.zeros((width + 1, len(classes) if len(classes) > 2 else 1), np.float32)
+        self._go_on(lam, weights, lam * first_t0(lam))
+
+    def _go_on(self, lam: float, weights: np.ndarray, pace: float) -> None:
+        """Begin at these weights with a step of the length 1 / pace."""
+        self.alpha_, self.t_, self.t0_ = lam, 0, pace / lam
         # w = factors[0] V, its average = factors[1] V + factors[2] U; the last row is the intercept
-        self.weights_ = np.zeros((width + 1, n), np.float32)
-        self.averages_ = np.zeros((width + 1, n), np.float32)
+        self.weights_, self.averages_ = weights.copy(), np.zeros_like(weights)
         self.factors_ = np.array([1.0, 0.0, 1.0])
 
-    def _tune(self, X: Any, y: np.ndarray, random: Any) -> float:
-        """λ by the accuracy on a third of a sample, from strong to weak while it rises."""
-        rows = sample_rows(X, TUNING, random)
-        X, y = X[rows], y[rows]
-        left_out = np.arange(len(y)) % 3 == random.randint(3)
-        best, chosen = -1.0, LAMBDAS[0]
+    def _choose(self, X: Any, codes: np.ndarray, rows: np.ndarray, random: Any) -> None:
+        """λ by the accuracy on a third of some rows, from strong to weak while it rises; what was learned stays."""
+        X, codes = X[rows], codes[rows]
+        left_out = np.arange(len(codes)) % 3 == random.randint(3)
+        if len(np.unique(codes[~left_out])) < 2:
+            return
+        best, found = -1.0, (self.alpha_, self.weights_, self.alpha_ * self.t0_)
         for lam in LAMBDAS:
-            if len(np.unique(y[~left_out])) < 2:
-                break
-            trial = StochasticLinearClassifier(lam, epochs=self.epochs, random_state=0)
-            accuracy = trial.fit(X[~left_out], y[~left_out]).score(X[left_out], y[left_out])
+            self._go_on(lam, *found[1:])
+            for _ in range(self.epochs if lam == LAMBDAS[0] else 1):
+                self._learn(X[~left_out], codes[~left_out], random)
+            accuracy = np.mean(self._end().predict(X[left_out]) == self.classes_[codes[left_out]])
             if accuracy <= best:
                 break
-            best, chosen = accuracy, lam
-        return chosen
+            best, found = accuracy, (lam, self._average(), lam * (self.t_ + self.t0_))
+        self._go_on(*found)
 
     def _learn_apart(self, X: StoredVectors, codes: np.ndarray, aside: np.ndarray, random: Any) -> None:
         """An epoch on all workers, from the present weights to their mean."""
@@ -233,7 +251,7 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
                 self._step(X[rows].astype(np.float32), codes[rows])
 
     def _step(self, X: Any, codes: np.ndarray) -> None:
-        t0 = 1.0 / (self.alpha_ * np.sqrt(1.0 / np.sqrt(self.alpha_)))
+        t0 = self.t0_ or first_t0(self.alpha_)
         b, n = len(codes), self.weights_.shape[1]
         w, v, u = self.factors_
         V, U = self.weights_[:-1], self.averages_[:-1]
@@ -271,8 +289,12 @@ class StochasticLinearClassifier(SaysHowSure, ClassifierMixin, BaseEstimator):
         self.factors_ = np.array([after, v, u])
         self.t_ += b
 
+    def _average(self) -> np.ndarray:
+        """(D + 1, C) the average of the weights so far."""
+        return np.asarray(self.factors_[1] * self.weights_ + self.factors_[2] * self.averages_, np.float32)
+
     def _end(self) -> Self:
-        average = (self.factors_[1] * self.weights_ + self.factors_[2] * self.averages_).T
+        average = self._average().T
         if not np.isfinite(average).all():
             raise ValueError("weights are not finite: the vectors hold NaN, infinite or very large numbers")
         self.coef_, self.intercept_ = np.ascontiguousarray(average[:, :-1]), average[:, -1].copy()

@@ -55,6 +55,11 @@ def descend(scores, gram, targets, lam, start, t0, A, B):  # pragma: no cover - 
                 found += 1
 
 
+def first_t0(lam: float) -> float:
+    """t₀ of a descent that begins at zero: the first step is as long as a typical w."""
+    return float(1.0 / (lam * np.sqrt(1.0 / np.sqrt(lam))))
+
+
 def multiples(start: int, t0: float, b: int) -> tuple[float, float, float]:
     """s, p and q of :func:`descend`."""
     s, p, q = 1.0, 1.0, 0.0

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layouts of known benchmarks: PASCAL VOC, IRMA, and groups of images of the same thing."""
+"""Layouts of known benchmarks: PASCAL VOC, ImageNet, IRMA, and groups of images of the same thing."""

@@ -225,15 +225,24 @@ class AdditiveKernelPCA(HistogramMap):
         if X.max() > LARGEST:
             raise ValueError(f"numbers of up to {X.max():.3g} are too large to learn from; divide each row by its sum")
         learned = quantiles(X, self.n_samples)
+        filled = np.flatnonzero(learned[1])  # dimensions that are not zero in all rows: the others have no functions
+        if not len(filled):
+            raise ValueError("all numbers are zero: there is nothing to learn from")
         kernel = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
+        largest = learned[2][filled]
+        if np.any(at_zero := kernel(np.zeros_like(largest), largest)):
+            raise ValueError(
+                f"k(0, v) is {np.abs(at_zero).max():.3g} for a v of these rows; it must be 0, so that zeros stay zero"
+            )
         n = min(self.n_functions, self.n_samples)
-        filled = np.flatnonzero(learned[1])
         some = filled[np.linspace(0, len(filled) - 1, min(len(filled), BLOCK)).astype(int)]
         random = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         start = beginning(kernel_matrices(kernel, learned[0][some]), n, random)
-        parts = [tuple(a[d : d + BLOCK] for a in learned) for d in range(0, width, BLOCK)]
+        parts = [tuple(a[filled[d : d + BLOCK]] for a in learned) for d in range(0, len(filled), BLOCK)]
         learn = partial(learn_functions, kernel, n, self.n_points, start)
-        values, tables = (np.concatenate(found) for found in zip(*parallel_map(learn, parts, self.n_jobs)))
+        found, tables = (np.concatenate(a) for a in zip(*parallel_map(learn, parts, self.n_jobs)))
+        values = np.zeros((width, found.shape[1]), found.dtype)
+        values[filled] = found
         wanted = min(2 * width if self.n_components is None else self.n_components, values.size)
         chosen = np.zeros(values.size, bool)
         chosen[np.argsort(-values.ravel(), kind="stable")[:wanted]] = True
@@ -241,7 +250,7 @@ class AdditiveKernelPCA(HistogramMap):
         self.functions_ = chosen.sum(axis=1)
         self.energy_ = float(values[chosen].sum() / max(values.sum(), TINY))
         # the functions of a dimension stand side by side at every point: a value reads two places, not two per function
-        self.tables_ = np.concatenate([table[:, kept].ravel() for table, kept in zip(tables, chosen)])
+        self.tables_ = np.concatenate([table[:, kept].ravel() for table, kept in zip(tables, chosen[filled])])
         self.limits_ = learned[2]
         return self
 

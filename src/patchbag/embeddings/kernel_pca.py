@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
@@ -92,7 +93,7 @@ class KernelPCAMap(TransformerMixin, BaseEstimator):
         if self.n_samples is not None and self.n_samples < n:
             chosen = np.sort(check_random_state(self.random_state).choice(n, self.n_samples, replace=False))
         self.kernel_ = clone(self.kernel)
-        gram = np.asarray(self.kernel_.fit_transform(X if chosen is None else X[chosen]))
+        gram = np.asarray(self.kernel_.fit_transform(X if chosen is None else _safe_indexing(X, chosen)))
         self.eigenvalues_, self.coefficients_ = kernel_directions(gram, self.n_components or len(gram))
         if not len(self.eigenvalues_):
             raise ValueError("the kernel of the training samples has no positive eigenvalue: nothing to embed")

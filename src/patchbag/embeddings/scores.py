@@ -22,7 +22,7 @@ from patchbag.embeddings.additive import AdditiveKernelPCA
 from patchbag.embeddings.eigenfunctions import TINY
 from patchbag.runtime import parallel_njit
 
-TABLE_CLASSES = 16  # up to so many classes tables are faster
+TABLE_CLASSES = 32  # up to so many classes tables are faster
 
 
 @parallel_njit(cache=True, nogil=True, error_model="numpy")

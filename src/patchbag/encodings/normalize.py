@@ -111,7 +111,8 @@ class Normalizer(TransformerMixin, BaseEstimator):
                 x, done = self._apply(self.steps[done:at], x), at
             if step == "whiten":
                 mean, deviation = _moments(x)
-                largest = max(float(x.max()), -float(x.min()), 1e-300)
+                xp = array_namespace(x)
+                largest = max(float(xp.max(x)), -float(xp.min(x)), 1e-300)
                 # rounding makes a constant dimension's deviation tiny rather than zero
                 constant = deviation <= 1e-6 * np.abs(mean) + 1e-12 * largest
                 dtype = to_host(x[:0, ...]).dtype
@@ -119,7 +120,7 @@ class Normalizer(TransformerMixin, BaseEstimator):
                 self.scale_ = np.where(constant, 0, 1 / np.where(constant, 1, deviation)).astype(dtype)
             if step == "idf":
                 there = to_host(array_namespace(x).sum(like(x != 0, x), axis=0))
-                self.idf_ = np.where(there > 0, np.log(len(x) / np.maximum(there, 1)), 0.0).astype(there.dtype)
+                self.idf_ = np.where(there > 0, np.log(x.shape[0] / np.maximum(there, 1)), 0.0).astype(there.dtype)
         return self._finish(self.steps[done:], x)
 
     def transform(self, X: Any) -> Any:
@@ -184,7 +185,7 @@ def _moments(x: Any) -> tuple[np.ndarray, np.ndarray]:
     flat = xp.reshape(x, (x.shape[0], -1))
     mean, deviation = np.empty(flat.shape[1]), np.empty(flat.shape[1])
     for start in range(0, flat.shape[1], COLUMNS):
-        part = slice(start, start + COLUMNS)
+        part = slice(start, min(start + COLUMNS, flat.shape[1]))
         block = xp.astype(flat[:, part], xp.float64)
         mean[part], deviation[part] = to_host(xp.mean(block, axis=0)), to_host(xp.std(block, axis=0))
     return mean.reshape(x.shape[1:]), deviation.reshape(x.shape[1:])

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from patchbag.collection import Collection, open_collection
 from patchbag.collection.files import content_digest
+from patchbag.datasets.imagenet import VOC_SYNSETS, open_imagenet
 from patchbag.datasets.irma import open_irma
 from patchbag.experiments.files import ExperimentError
 from patchbag.experiments.runs import branch_prefixes, expand_runs, run_pipeline
@@ -23,7 +24,12 @@ Row = dict[str, Any]
 Figure = TypeVar("Figure")
 
 # how the labels of a data set are kept
-LAYOUTS: dict[str, Callable[[Path], Collection]] = {"folders": open_collection, "irma": open_irma}
+LAYOUTS: dict[str, Callable[[Path], Collection]] = {
+    "folders": open_collection,
+    "imagenet": open_imagenet,
+    "imagenet-voc": partial(open_imagenet, classes=VOC_SYNSETS),
+    "irma": open_irma,
+}
 
 
 def make_row(name: str, values: Any, published: float | None = None, **more: Any) -> Row:

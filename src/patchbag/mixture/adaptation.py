@@ -198,7 +198,7 @@ def adapt_statistics(statistics: Statistics, universal: GaussianParameters, **op
     step = max(1, BLOCK_NUMBERS // max(1, int(s1.shape[1] * s1.shape[2])))
     columns: list[list[Any]] = [[], [], []]
     for start in range(0, len(statistics), step):
-        part = slice(start, start + step)
+        part = slice(start, min(start + step, len(statistics))), ...
         for column, a in zip(columns, adapt(s0[part], s1[part], s2[part], universal, **options)):
             column.append(a)
     if not columns[0]:
