@@ -60,7 +60,8 @@ def train(
     if recipe == "auto" and features is None and not settings:
         recipe = recommended(found.labels.tolist())
         categorizer = options.make_categorizer(recipe, features, settings, seed)
-        found = found if recipe != "auto" else as_many_as_auto_takes(found, seed)
+    if recipe == "auto":
+        found = as_many_as_auto_takes(found, seed)
     if vectors is not None and not stream:
         raise ValueError("--vectors says where vectors are kept with --stream; give both")
     if stream:

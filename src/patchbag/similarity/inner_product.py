@@ -3,7 +3,8 @@
 
 The Gram matrix of fewer dimensions than images is singular.  Summed in single precision, some of the eigenvalues that
 are zero come out negative, and the matrix is no kernel any more; so it is summed in double precision, by blocks of
-columns.  As only half of a symmetric matrix is computed this takes no longer.
+columns.  Half of the symmetric matrix is computed: at most twice the time of single precision, and far less than the
+eigenvalues that a repair takes.
 """
 
 from collections.abc import Sequence
