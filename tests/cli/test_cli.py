@@ -620,7 +620,7 @@ def test_of_more_images_than_its_kernels_have_room_for_auto_learns_from_a_sample
     result = run("train", picture_folder, "-o", tmp_path / "m.patchbag", "-j", 1)
     assert "auto learns from 21 of the 36 images with a label" in result.stderr
     assert "auto, 21 images, 3 classes" in result.output, result.output
-    chosen = run("train", picture_folder, "-o", tmp_path / "n.patchbag", "-j", 1, "-s", 'kernels.use=["deep"]')
+    chosen = run("train", picture_folder, "-o", tmp_path / "n.patchbag", "-j", 1, "-s", "classifier.noise=0.1")
     assert "auto, 21 images, 3 classes" in chosen.output, chosen.output
     assert "learns from" not in run("train", picture_folder, "-r", "words", "-j", 1, *SMALL).stderr
 
